@@ -1,0 +1,1 @@
+"""Benchmarks, each with its seed, commit and machine beside the numbers."""

@@ -50,6 +50,11 @@ def folders_with_code() -> list[str]:
     return sorted(found)
 
 
+def paths(text: str) -> list[str]:
+    """The paths that ``text`` names in backticks."""
+    return NAMED_PATH.findall(text)
+
+
 def has_own_section(folder: str) -> bool:
     """tests/unit/ mirrors the tree; its subfolders need no words of their own."""
     return not re.match(r"tests/\w+/\w+/", folder)
@@ -69,11 +74,15 @@ def test_every_folder_with_code_has_a_section() -> None:
 
 
 def test_every_path_that_a_section_names_exists() -> None:
+    missing = [folder for folder in sections() if not (ROOT / folder).is_dir()]
     for folder, body in sections().items():
-        assert (ROOT / folder).is_dir(), f"ARCHITECTURE.md has a section on {folder}"
-        for name in NAMED_PATH.findall(body):
-            here, there = ROOT / folder / name, ROOT / name
-            assert here.exists() or there.exists(), f"the section on {folder} names {name}"
+        missing += [
+            folder + name
+            for name in paths(body)
+            # In the section's folder, or from the root.
+            if not (ROOT / folder / name).exists() and not (ROOT / name).exists()
+        ]
+    assert not missing, f"ARCHITECTURE.md names what does not exist: {missing}"
 
 
 @pytest.mark.parametrize("folder", sections())
@@ -100,7 +109,7 @@ def test_every_link_and_path_of_a_document_leads_somewhere(document: str) -> Non
     for target in LINK.findall(text):
         assert (base / target).exists(), f"{document} links to {target}"
     if document in ("README.md", "CONTRIBUTING.md"):
-        for name in NAMED_PATH.findall(text):
+        for name in paths(text):
             anywhere = (ROOT / name).exists() or "/" not in name
             assert anywhere, f"{document} names {name}"
 

@@ -1,0 +1,3 @@
+"""PostgreSQL's wire protocol, version 3, without I/O: bytes of a client in, messages out, and
+answers back to bytes.
+"""
