@@ -2,8 +2,8 @@
 
 ``encode((a, b)) < encode((c, d))`` exactly when ``(a, b) < (c, d)`` in the order of an index:
 column by column, NULL (None) after everything, NaN after every other number, text by code point,
-and a tuple before every longer tuple that it begins. `decode` is the inverse, up to what compares equal
-(-0.0 comes back as 0.0, Decimal("1.10") as Decimal("1.1")).
+and a tuple before every longer tuple that it begins. `decode` is the inverse, up to what compares
+equal: -0.0 comes back as 0.0, Decimal("1.10") as Decimal("1.1").
 
     column   tag   then
     False    10

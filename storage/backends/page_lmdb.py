@@ -1,0 +1,155 @@
+"""Pages in LMDB: key = page id, 8 bytes big-endian; value = image. The state is under its own key.
+
+One write transaction at a time, in the folding thread, durable when its commit returns: LMDB syncs
+data, then the page that makes them current. Until then readers in the loop see the state before it.
+A reader's transaction lasts for one look-up, so that the map can grow between two of them.
+
+The map is address space, not disk: the file grows as pages come. It starts large and doubles when
+it is full.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from polarless.errors import CorruptData, Overloaded
+
+MAP_BYTES = 16 * 1024**3
+_STATE_KEY = b"state"
+
+
+class PageLmdb:
+    """A `PageStore` in an LMDB environment in ``folder``.
+
+    ``read_only`` neither creates nor changes anything; then there must be one already.
+    Raises `CorruptData` if the file is no environment.
+    """
+
+    def __init__(
+        self, folder: Path, *, map_bytes: int = MAP_BYTES, read_only: bool = False
+    ) -> None:
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._transaction: Any = None
+        try:
+            self._env = lmdb.open(
+                str(folder),
+                map_size=_map_bytes(folder, map_bytes),
+                subdir=True,
+                readonly=read_only,
+                create=not read_only,
+                # A stopped node's file is looked at without even its lock file being touched.
+                lock=not read_only,
+                max_readers=16,
+                sync=True,
+                metasync=True,
+                mode=0o600,
+            )
+        except lmdb.Error as error:
+            raise CorruptData(f"pages in {folder}: {error}") from error
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Whether there is anything to open."""
+        return (folder / "data.mdb").exists()
+
+    def read(self, page_id: int) -> bytes | None:
+        try:
+            with self._env.begin(buffers=True) as transaction:
+                value = transaction.get(page_id.to_bytes(8, "big"))
+                return None if value is None else bytes(value)
+        except lmdb.Error as error:
+            raise CorruptData(f"page {page_id}: the page store is damaged: {error}") from error
+
+    def read_state(self) -> bytes | None:
+        with self._env.begin() as transaction:
+            state: bytes | None = transaction.get(_STATE_KEY)
+            return state
+
+    def stage(self, pages: Sequence[tuple[int, bytes | None]]) -> None:
+        with _mapped(self):
+            if self._transaction is None:
+                self._transaction = self._env.begin(write=True)
+            put, delete = self._transaction.put, self._transaction.delete
+            for page_id, image in pages:
+                key = page_id.to_bytes(8, "big")
+                if image is None:
+                    delete(key)
+                else:
+                    put(key, image)
+
+    def commit(self, state: bytes) -> None:
+        with _mapped(self):
+            if self._transaction is None:
+                self._transaction = self._env.begin(write=True)
+            self._transaction.put(_STATE_KEY, state)
+            transaction, self._transaction = self._transaction, None
+            transaction.commit()
+
+    def abort(self) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.abort()
+
+    def grow(self) -> bool:
+        assert self._transaction is None
+        size = self._env.info()["map_size"]
+        if size >= 1 << 46:
+            return False
+        self._env.set_mapsize(size * 2)
+        return True
+
+    def page_ids(self) -> Iterator[int]:
+        with self._env.begin() as transaction, transaction.cursor() as cursor:
+            for key in cursor.iternext(keys=True, values=False):
+                if len(key) == 8:
+                    yield int.from_bytes(key, "big")
+
+    def statistics(self) -> dict[str, int]:
+        info, stat = self._env.info(), self._env.stat()
+        return {
+            "page_store_pages": max(0, stat["entries"] - 1),
+            "page_store_bytes": (info["last_pgno"] + 1) * stat["psize"],
+            "page_store_map_bytes": info["map_size"],
+        }
+
+    def close(self) -> None:
+        self.abort()
+        self._env.close()
+
+
+@contextmanager
+def _mapped(store: PageLmdb) -> Iterator[None]:
+    """LMDB's errors as ours; the transaction under way is dropped."""
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        store.abort()
+        raise Overloaded("the page store's map is full", sqlstate="53100") from error
+    except lmdb.DiskError as error:
+        store.abort()
+        raise Overloaded(f"the page store's disk is full: {error}", sqlstate="53100") from error
+    except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError) as error:
+        store.abort()
+        raise CorruptData(f"the page store is damaged: {error}") from error
+    except BaseException:
+        store.abort()
+        raise
+
+
+def _map_bytes(folder: Path, at_least: int) -> int:
+    """Twice what the file has, so that a store that grew does not have to grow first thing."""
+    try:
+        size = os.stat(folder / "data.mdb").st_size
+    except FileNotFoundError:
+        size = 0
+    needed = at_least
+    while needed < 2 * size:
+        needed *= 2
+    return needed
