@@ -1,0 +1,281 @@
+"""The SQL server of a compute node: listeners, greetings, the registry of sessions.
+
+It listens on the node's own port at all times, and on the socket of the cluster's URL, which every
+compute node inherits, while the node is the writer.
+
+A connection is a `Greeting` first: it may send at most one startup packet of 10,000 bytes, within
+``startup_timeout_s``, and there is a bound on how many of these there are. Then the transport is
+handed to a `Session`. Encryption is answered with 'N'. Any user and database name is accepted.
+
+A CancelRequest comes on a connection of its own and is never answered, right or wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from typing import TYPE_CHECKING, Any
+
+from compute.pgwire import backend
+from compute.pgwire.startup import PROTOCOL_3_0, Cancel, Encryption, Startup, StartupReader
+from compute.session.limits import Limits
+from compute.session.session import Session
+from compute.session.stats import ServerStats
+from compute.session.waits import Committing, interrupt
+from polarless.errors import (
+    CallerMistake,
+    Overloaded,
+    PolarlessError,
+    RemoteProtocolError,
+)
+
+if TYPE_CHECKING:
+    from compute.session.host import Planner
+    from compute.txn.engine import Engine
+    from polarless.kernel.world import Listener, Timer, World
+
+log = logging.getLogger(__name__)
+
+# An SSLRequest and a GSSENCRequest, in either order.
+ENCRYPTION_REQUESTS_MAX = 2
+
+
+class SqlServer:
+    """All PostgreSQL connections of one node."""
+
+    def __init__(
+        self, world: World, engine: Engine, planner: Planner, limits: Limits | None = None
+    ) -> None:
+        self.engine = engine
+        self.planner = planner
+        self.limits = limits or Limits()
+        self.stats = ServerStats()
+        self.clock = world.clock
+        self.partial_bytes = 0
+        self._network = world.network
+        self._random = world.random
+        self._sessions: dict[int, Session] = {}
+        self._greetings: set[Greeting] = set()
+        self._listeners: list[Listener] = []
+        self._inherited: Listener | None = None
+        self._last_pid = 0
+
+    # Listening.
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept connections on an address of this node; the port, if 0 was asked for."""
+        listener = await self._network.listen(lambda: Greeting(self), host, port)
+        self._listeners.append(listener)
+        return listener.port
+
+    async def accept_on(self, fd: int) -> None:
+        """Accept connections on a listening socket that this process inherited."""
+        if self._inherited is None:
+            self._inherited = await self._network.listen(
+                lambda: Greeting(self), "", 0, inherited_fd=fd
+            )
+
+    def stop_accepting_inherited(self) -> None:
+        """Leave the inherited socket to others. Sessions that came by it stay."""
+        if self._inherited is not None:
+            self._inherited.close()
+            self._inherited = None
+
+    def close(self, error: PolarlessError | None = None) -> None:
+        """Stop listening and end every session."""
+        self.stop_accepting_inherited()
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for greeting in list(self._greetings):
+            greeting.drop()
+        self.close_sessions(
+            error
+            or PolarlessError(
+                "terminating connection due to administrator command", sqlstate="57P01"
+            )
+        )
+
+    # Sessions.
+
+    def close_sessions(self, error: PolarlessError, *, writers_only: bool = False) -> None:
+        """End sessions with a FATAL error; with ``writers_only`` those that have written something.
+
+        A commit under way is answered with 08007 instead: nobody knows how it ends.
+        """
+        for session in list(self._sessions.values()):
+            if writers_only:
+                txn = session.txn
+                writes = txn is not None and txn.has_writes
+                if not writes and type(session.wait) is not Committing:
+                    continue
+            session.die(error)
+
+    def cancel(self, pid: int, key: bytes) -> None:
+        """Interrupt what a session waits for, if the key is its own."""
+        session = self._sessions.get(pid)
+        if session is None or not hmac.compare_digest(session.key, key):
+            return
+        self.stats.cancels += 1
+        interrupt(
+            session, CallerMistake("canceling statement due to user request", sqlstate="57014")
+        )
+
+    def forget(self, session: Session) -> None:
+        """The session is over."""
+        self._sessions.pop(session.pid, None)
+
+    def open_session(self, startup: Startup) -> Session:
+        """A session for a startup message. Raises `Overloaded` 53300, or what is wrong with it."""
+        if len(self._sessions) >= self.limits.connections_max:
+            self.stats.connections_refused += 1
+            raise Overloaded(
+                "sorry, too many clients already",
+                sqlstate="53300",
+                hint=f"This node takes {self.limits.connections_max} connections; "
+                "use a connection pool, or another node.",
+            )
+        pid = self._last_pid + 1
+        key = self._random.token(4 if startup.protocol == PROTOCOL_3_0 else 32)
+        parameters = dict(startup.parameters)
+        for name in startup.unknown:
+            del parameters[name]
+        session = Session(self, pid=pid, key=key, startup=parameters)
+        self._last_pid = pid
+        self._sessions[pid] = session
+        self.stats.connections_accepted += 1
+        return session
+
+    # What `status` shows.
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters, and how many connections there are."""
+        return {
+            **self.stats.snapshot(),
+            "sessions": len(self._sessions),
+            "unauthenticated": len(self._greetings),
+            "partial_bytes": self.partial_bytes,
+        }
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """One record a session."""
+        return [describe(session) for session in self._sessions.values()]
+
+    # Greetings.
+
+    def admit(self, greeting: Greeting) -> bool:
+        """Whether one more unknown peer may wait for its turn to speak."""
+        if len(self._greetings) >= self.limits.unauthenticated_max:
+            self.stats.connections_refused += 1
+            return False
+        self._greetings.add(greeting)
+        return True
+
+    def dismiss(self, greeting: Greeting) -> None:
+        """It has become a session, or is gone."""
+        self._greetings.discard(greeting)
+
+
+class Greeting(asyncio.Protocol):
+    """A connection of which nothing is known yet."""
+
+    def __init__(self, server: SqlServer) -> None:
+        self._server = server
+        self._reader = StartupReader()
+        self._transport: asyncio.Transport | None = None
+        self._timer: Timer | None = None
+        self._encryption_requests = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+        if not self._server.admit(self):
+            log.info("connection refused: too many have not said who they are")
+            self._transport.abort()  # type: ignore[union-attr]
+            return
+        server = self._server
+        self._timer = server.clock.call_later(server.limits.startup_timeout_s, self._too_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over()
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or self._timer is None:
+            return
+        self._reader.feed(data)
+        try:
+            while (request := self._reader.next()) is not None:
+                if isinstance(request, Encryption):
+                    self._encryption_requests += 1
+                    if self._encryption_requests > ENCRYPTION_REQUESTS_MAX:
+                        raise RemoteProtocolError("too many encryption requests")
+                    transport.write(backend.ENCRYPTION_REFUSED)
+                elif isinstance(request, Cancel):
+                    self._server.cancel(request.pid, request.key)
+                    self.drop()
+                    return
+                else:
+                    self._begin(transport, request)
+                    return
+        except PolarlessError as error:
+            self._refuse(error)
+
+    def drop(self) -> None:
+        """Close without a word."""
+        self._over()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _begin(self, transport: asyncio.Transport, startup: Startup) -> None:
+        session = self._server.open_session(startup)
+        self._over()
+        answer = [backend.AUTHENTICATION_OK]
+        if startup.negotiate:
+            answer.insert(0, backend.negotiate_protocol_version(startup.protocol, startup.unknown))
+        answer += [backend.parameter_status(*pair) for pair in session.settings.reported()]
+        answer += [backend.backend_key_data(session.pid, session.key), backend.READY_IDLE]
+        transport.write(b"".join(answer))
+        transport.set_protocol(session)
+        session.start(transport, self._reader.rest)
+
+    def _refuse(self, error: PolarlessError) -> None:
+        peer = self._transport.get_extra_info("peername") if self._transport else None
+        if isinstance(error, RemoteProtocolError):
+            self._server.stats.protocol_errors += 1
+        log.info("connection from %s refused: %s", peer, error)
+        if self._transport is not None:
+            self._transport.write(backend.error_response(error, severity="FATAL"))
+        self.drop()
+
+    def _too_late(self) -> None:
+        self._timer = None
+        log.info("connection dropped: it did not say who it is in time")
+        self.drop()
+
+    def _over(self) -> None:
+        self._server.dismiss(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def describe(session: Session) -> dict[str, Any]:
+    """What `status` shows of a session."""
+    waits_for = getattr(session.txn, "waits_for", None) or session.wait
+    if session.wait is not None:
+        state = "active"
+    elif session.explicit:
+        state = "idle in transaction (aborted)" if session.failed else "idle in transaction"
+    else:
+        state = "idle"
+    return {
+        "pid": session.pid,
+        "user": session.user,
+        "database": session.database,
+        "application": session.settings.show("application_name"),
+        "state": state,
+        "wait": waits_for.reason if waits_for is not None else None,
+        "query": session.query[:1000],
+    }

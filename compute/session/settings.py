@@ -1,0 +1,303 @@
+"""The settings of one session (SET, SHOW, startup parameters), and how they follow transactions.
+
+A SET inside a transaction is taken back when the transaction is rolled back; a SET LOCAL when it
+ends either way. Values are kept as PostgreSQL shows them. What the server acts upon is also there
+as plain numbers, for hot paths: `statement_timeout_s`, `lock_timeout_s`, `isolation`, ...
+
+Names that are not in `DEFAULTS` raise `CallerMistake` 42704, except custom ones with a dot.
+Settings of PostgreSQL that mean nothing here (`jit`, `work_mem`) are kept and shown, since drivers
+and tools set them unasked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from polarless.errors import CallerMistake
+
+SERVER_VERSION: Final = "15.0"
+
+# Name in small letters -> value. The first group is fixed for the session.
+FIXED: Final[dict[str, str]] = {
+    "block_size": "16384",
+    "data_checksums": "on",
+    "integer_datetimes": "on",
+    "is_superuser": "on",
+    "lc_collate": "C",
+    "lc_ctype": "C",
+    "max_identifier_length": "63",
+    "max_index_keys": "32",
+    "server_encoding": "UTF8",
+    "server_version": SERVER_VERSION,
+    "server_version_num": "150000",
+    "session_authorization": "",
+    "wal_level": "replica",
+}
+DEFAULTS: Final[dict[str, str]] = {
+    "application_name": "",
+    "bytea_output": "hex",
+    "check_function_bodies": "on",
+    "client_encoding": "UTF8",
+    "client_min_messages": "notice",
+    "datestyle": "ISO, MDY",
+    "default_table_access_method": "heap",
+    "default_tablespace": "",
+    "default_transaction_deferrable": "off",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "enable_bitmapscan": "on",
+    "enable_hashjoin": "on",
+    "enable_indexscan": "on",
+    "enable_mergejoin": "on",
+    "enable_nestloop": "on",
+    "enable_seqscan": "on",
+    "escape_string_warning": "on",
+    "extra_float_digits": "1",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "intervalstyle": "postgres",
+    "jit": "off",
+    "lc_messages": "C",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "lock_timeout": "0",
+    "log_statement": "none",
+    "maintenance_work_mem": "64MB",
+    "max_parallel_workers_per_gather": "0",
+    "password_encryption": "scram-sha-256",
+    "plan_cache_mode": "auto",
+    "quote_all_identifiers": "off",
+    "role": "none",
+    "row_security": "on",
+    "search_path": '"$user", public',
+    "session_replication_role": "origin",
+    "standard_conforming_strings": "on",
+    "statement_timeout": "0",
+    "synchronize_seqscans": "on",
+    "synchronous_commit": "on",
+    "temp_buffers": "8MB",
+    "timezone": "UTC",
+    "transaction_deferrable": "off",
+    "vacuum_cost_delay": "0",
+    "work_mem": "4MB",
+    "xmloption": "content",
+}
+
+# Told to the client at startup and whenever they change, under these spellings.
+REPORTED: Final[dict[str, str]] = {
+    "application_name": "application_name",
+    "client_encoding": "client_encoding",
+    "datestyle": "DateStyle",
+    "default_transaction_read_only": "default_transaction_read_only",
+    "in_hot_standby": "in_hot_standby",
+    "integer_datetimes": "integer_datetimes",
+    "intervalstyle": "IntervalStyle",
+    "is_superuser": "is_superuser",
+    "server_encoding": "server_encoding",
+    "server_version": "server_version",
+    "session_authorization": "session_authorization",
+    "standard_conforming_strings": "standard_conforming_strings",
+    "timezone": "TimeZone",
+}
+
+BOOLEANS: Final = frozenset(name for name, value in DEFAULTS.items() if value in ("on", "off"))
+_TIMEOUTS: Final = frozenset(
+    {
+        "idle_in_transaction_session_timeout",
+        "idle_session_timeout",
+        "lock_timeout",
+        "statement_timeout",
+    }
+)
+_ISOLATIONS: Final = ("read uncommitted", "read committed", "repeatable read", "serializable")
+_UNITS_MS: Final = {"": 1, "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000,
+                    "d": 86_400_000}  # fmt: skip
+_TRUE: Final = frozenset({"on", "true", "yes", "1", "t", "y"})
+_FALSE: Final = frozenset({"off", "false", "no", "0", "f", "n"})
+_CUSTOM_MAX: Final = 100
+_VALUE_BYTES_MAX: Final = 10_000
+
+
+class Settings:
+    """One session's settings. ``report(name, value)`` is called when a reported one changes."""
+
+    def __init__(
+        self,
+        startup: dict[str, str],
+        *,
+        fixed: dict[str, str],
+        report: Callable[[str, str], None],
+        current: dict[str, tuple[Callable[[], str], Callable[[str], None]]] | None = None,
+    ) -> None:
+        self._fixed = FIXED | fixed
+        # What is not kept here but asked for and changed elsewhere: the transaction's own state.
+        self._current = current or {}
+        self._values: dict[str, str] = {}
+        self._startup: dict[str, str] = {}
+        self._report = report
+        # (name, value before or None, local), undone from the end.
+        self._journal: list[tuple[str, str | None, bool]] = []
+        self.statement_timeout_s = 0.0
+        self.lock_timeout_s = 0.0
+        self.idle_in_transaction_s = 0.0
+        self.idle_s = 0.0
+        self.idle_timeouts = False
+        self.isolation = "read committed"
+        self.read_only = False
+        for name, value in startup.items():
+            self._startup[name.lower()] = self._checked(name.lower(), value)
+        self._values = dict(self._startup)
+        self._refresh()
+
+    # Reading.
+
+    def show(self, name: str) -> str:
+        """The value as SHOW prints it. Raises `CallerMistake` 42704."""
+        name = name.lower()
+        if name in self._current:
+            return self._current[name][0]()
+        for values in (self._values, self._fixed, DEFAULTS):
+            if name in values:
+                return values[name]
+        raise _unknown(name)
+
+    def all(self) -> list[tuple[str, str]]:
+        """Every setting by name, for SHOW ALL and pg_settings."""
+        current = {name: access[0]() for name, access in self._current.items()}
+        return sorted((DEFAULTS | self._fixed | self._values | current).items())
+
+    def reported(self) -> list[tuple[str, str]]:
+        """What a client is told at startup."""
+        return [(spelling, self.show(name)) for name, spelling in REPORTED.items()]
+
+    # Changing.
+
+    def set(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """SET name TO value; None means DEFAULT. Raises `CallerMistake`: 42704, 55P02, 22023."""
+        name = name.lower()
+        if name in self._fixed:
+            raise CallerMistake(f'parameter "{name}" cannot be changed', sqlstate="55P02")
+        if name in self._current:
+            if value is not None:
+                default = "default_" + name
+                self._current[name][1](
+                    self._checked(default, value) if default in DEFAULTS else value
+                )
+            return
+        if value is not None:
+            value = self._checked(name, value)
+        elif name not in DEFAULTS and name not in self._values and name not in self._startup:
+            raise _unknown(name)
+        else:
+            value = self._startup.get(name)
+        before = self._values.get(name)
+        if before == value:
+            return
+        self._journal.append((name, before, local))
+        self._put(name, value)
+
+    def reset_all(self) -> None:
+        """RESET ALL, part of DISCARD ALL."""
+        for name in list(self._values):
+            self.set(name, None)
+
+    # Transactions.
+
+    def mark(self) -> int:
+        """A position to go back to: a savepoint."""
+        return len(self._journal)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Take back what was set since."""
+        while len(self._journal) > mark:
+            name, before, _ = self._journal.pop()
+            self._put(name, before)
+
+    def commit(self) -> None:
+        """The transaction is over: what was set stays, what was set LOCAL goes."""
+        if self._journal:
+            journal, self._journal = self._journal, []
+            for name, before, local in reversed(journal):
+                if local:
+                    self._put(name, before)
+
+    # Helpers.
+
+    def _put(self, name: str, value: str | None) -> None:
+        before = self._values.get(name, DEFAULTS.get(name))
+        if value is None:
+            self._values.pop(name, None)
+        else:
+            self._values[name] = value
+        self._refresh()
+        now = self._values.get(name, DEFAULTS.get(name))
+        if name in REPORTED and now is not None and now != before:
+            self._report(REPORTED[name], now)
+
+    def _refresh(self) -> None:
+        self.statement_timeout_s = int(self.show("statement_timeout")) / 1000
+        self.lock_timeout_s = int(self.show("lock_timeout")) / 1000
+        self.idle_in_transaction_s = int(self.show("idle_in_transaction_session_timeout")) / 1000
+        self.idle_s = int(self.show("idle_session_timeout")) / 1000
+        self.idle_timeouts = bool(self.idle_in_transaction_s or self.idle_s)
+        self.isolation = self.show("default_transaction_isolation")
+        self.read_only = self.show("default_transaction_read_only") == "on"
+
+    def _checked(self, name: str, value: str) -> str:
+        """The value in its canonical spelling."""
+        if len(value) > _VALUE_BYTES_MAX:
+            raise CallerMistake(f'value of parameter "{name}" is too long', sqlstate="22023")
+        if name in self._fixed:
+            raise CallerMistake(f'parameter "{name}" cannot be changed', sqlstate="55P02")
+        if name not in DEFAULTS:
+            if "." not in name:
+                raise _unknown(name)
+            if len(self._values) >= len(DEFAULTS) + _CUSTOM_MAX:
+                raise CallerMistake("too many custom parameters", sqlstate="53400")
+            return value
+        small = value.strip().lower()
+        if name in BOOLEANS:
+            if small in _TRUE or small in _FALSE:
+                return "on" if small in _TRUE else "off"
+            raise CallerMistake(f'parameter "{name}" requires a Boolean value', sqlstate="22023")
+        if name in _TIMEOUTS:
+            return str(_milliseconds(name, small))
+        if name == "default_transaction_isolation" and small not in _ISOLATIONS:
+            raise _invalid(name, value, hint="Available values: " + ", ".join(_ISOLATIONS) + ".")
+        if name == "client_encoding":
+            if small.strip("'").replace("-", "") not in ("utf8", "unicode", "sql_ascii"):
+                raise _invalid(name, value, hint="This server speaks UTF8 only.")
+            return "UTF8"
+        if name == "datestyle" and "iso" not in small and small != "default":
+            raise _invalid(name, value, hint="This server writes dates in ISO style only.")
+        if name == "datestyle":
+            return "ISO, DMY" if "dmy" in small else "ISO, YMD" if "ymd" in small else "ISO, MDY"
+        return small if name == "default_transaction_isolation" else value
+
+
+def _milliseconds(name: str, text: str) -> int:
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{0,9})?)\s*([a-z]*)", text)
+    if match is None or match[2] not in _UNITS_MS:
+        raise _invalid(
+            name, text, hint='Valid units for this parameter are "us", "ms", "s", "min", "h", "d".'
+        )
+    milliseconds = round(float(match[1]) * _UNITS_MS[match[2]])
+    if milliseconds > 2**31 - 1:
+        raise CallerMistake(
+            f'{milliseconds} ms is outside the valid range for parameter "{name}"',
+            sqlstate="22023",
+        )
+    return milliseconds
+
+
+def _unknown(name: str) -> CallerMistake:
+    return CallerMistake(f'unrecognized configuration parameter "{name}"', sqlstate="42704")
+
+
+def _invalid(name: str, value: str, *, hint: str) -> CallerMistake:
+    return CallerMistake(
+        f'invalid value for parameter "{name}": "{value}"', sqlstate="22023", hint=hint
+    )
