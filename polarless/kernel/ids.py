@@ -26,3 +26,8 @@ CATALOG_ROOT: Final[PageId] = 1
 FIRST_FREE_PAGE: Final[PageId] = 16
 FIRST_LSN: Final[Lsn] = 0
 FIRST_CTS: Final[Cts] = 1
+
+# Trees that were dropped and whose pages are still to be freed: tree id -> encoded (root page).
+DROPPED_TREE: Final[TreeId] = 2
+DROPPED_ROOT: Final[PageId] = 2
+FIRST_FREE_TREE: Final[TreeId] = 16

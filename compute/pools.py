@@ -1,0 +1,109 @@
+"""What compute needs of the two pools, as small Protocols.
+
+Only `compute.node` knows the services' doors (`storage.client`, `memory_pool.client`), which satisfy
+these Protocols; tests and the simulator hand in their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from polarless.errors import PolarlessError
+from polarless.kernel.ids import Cts, Epoch, Lsn, PageId
+
+Done = Callable[[Any, PolarlessError | None], None]
+
+
+class Newer(Protocol):
+    """Storage has folded beyond the position asked for; ``lsn`` is where it stands."""
+
+    lsn: Lsn
+
+
+class LogStore(Protocol):
+    """The durable log and the pages folded from it."""
+
+    def append(self, epoch: Epoch, start_lsn: Lsn, groups: bytes, done: Done) -> None:
+        """Append whole groups; ``done(durable LSN, error)``. Answers come in order."""
+
+    def announce(self, epoch: Epoch, mark: Lsn) -> None:
+        """Every reader has seen the invalidations up to ``mark``: folding may go that far."""
+
+    async def read_page(self, page_id: PageId, as_of: Lsn, *, deadline_s: float) -> Any:
+        """The page's image exactly as of ``as_of``; a `Newer`; or None if there is no such page."""
+
+    async def read_pages(
+        self, page_ids: Sequence[PageId], as_of: Lsn, *, deadline_s: float
+    ) -> list[Any]:
+        """`read_page` for several."""
+
+    async def read_log(self, from_lsn: Lsn, max_bytes: int) -> tuple[bytes, Lsn]:
+        """Whole groups from a position on, and the position after them."""
+
+    async def fence(self, epoch: Epoch) -> Any:
+        """Refuse lower epochs for ever; the log's tail: ``tail cts next_page mark folded``."""
+
+
+class Registered(Protocol):
+    """An answer to `MemoryPool.register`: the image if the pool has a valid one."""
+
+    image: bytes | None
+    lsn: Lsn
+    mark: Lsn
+
+
+class MemoryPool(Protocol):
+    """The shared page cache. ``mark`` is the newest position this node's channel has brought."""
+
+    mark: Lsn
+
+    def published(self) -> Cts | None:
+        """The published timestamp from shared memory; None when it must be fetched.
+
+        Raises `Retry` when this node is not admitted.
+        """
+
+    async def fetch_published(self) -> Cts:
+        """The published timestamp by a one-sided READ."""
+
+    async def register(
+        self, page_id: PageId, scan: bool = False, *, deadline_s: float
+    ) -> Registered:
+        """Become a holder of the page, then read the pool's copy of it if there is a valid one."""
+
+    def unregister(self, page_ids: Sequence[PageId]) -> None:
+        """No longer a holder."""
+
+    async def write_back(
+        self,
+        page_id: PageId,
+        image: bytes,
+        lsn: Lsn,
+        as_of: Callable[[], Lsn],
+        scan: bool = False,
+    ) -> bool:
+        """Offer an image to the pool; ``as_of()`` is asked when the promise is sent."""
+
+    def advance(
+        self, epoch: Epoch, lsn: Lsn, cts: Cts, pages: Sequence[PageId], done: Done
+    ) -> None:
+        """Everything up to ``lsn`` is durable and changed ``pages``; ``cts`` may be published."""
+
+    def report(self, snapshots: Sequence[Cts]) -> None:
+        """The snapshots in use here; the last one bounds all later ones from below."""
+
+    async def refresh_mark(self) -> Lsn:
+        """Ask the home for its mark."""
+
+    def ack(self, lsn: Lsn) -> None:
+        """Answer an invalidation that was held back."""
+
+    async def fence(self, epoch: Epoch) -> Any:
+        """Become the writer under a new epoch."""
+
+
+class Unregister(Protocol):
+    """Part of `MemoryPool` that the cache needs."""
+
+    def __call__(self, page_ids: Iterable[PageId]) -> None: ...

@@ -1,0 +1,391 @@
+"""One node's database engine: cache, trees, snapshots, locks, commits.
+
+The same object serves as a reader and, after a promotion, as the writer; `writable` says which. A
+session needs nothing else of a node.
+
+Snapshots in use are counted in ``pins``; ``keep`` is what the writer may not prune: every pinned
+snapshot of any node, ascending, and at the end the bound below which no later snapshot will lie.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from compute.btree.bulk import BulkLoader
+from compute.btree.split import Change
+from compute.btree.tree import Tree
+from compute.buffer.fetch import Fetcher
+from compute.buffer.frames import FrameCache
+from compute.buffer.waits import Resume, Suspend, Waiters, WaitFor, resumed
+from compute.pools import LogStore, MemoryPool
+from compute.txn import commit as commits
+from compute.txn.locks import LockTable
+from compute.txn.log_writer import LogWriter
+from compute.txn.sweeper import free_tree
+from compute.txn.transaction import READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE, Transaction
+from polarless.errors import CallerMistake, Fenced, PolarlessError, Reroute, Retry
+from polarless.kernel.ids import (
+    CATALOG_ROOT,
+    CATALOG_TREE,
+    DROPPED_ROOT,
+    DROPPED_TREE,
+    FIRST_FREE_PAGE,
+    Cts,
+    Epoch,
+    Lsn,
+    PageId,
+)
+from polarless.kernel.world import Clock
+
+log = logging.getLogger(__name__)
+
+WRITE_SET_BYTES_MAX: Final = 32 * 1024 * 1024
+ADMISSION_TIMEOUT_S: Final = 15.0
+# A bulk load waits while more than this is queued or under way to the log.
+BULK_BYTES_IN_FLIGHT_MAX: Final = 8 * 1024 * 1024
+ISOLATIONS: Final = {
+    "read uncommitted": READ_COMMITTED,
+    READ_COMMITTED: READ_COMMITTED,
+    REPEATABLE_READ: REPEATABLE_READ,
+    SERIALIZABLE: SERIALIZABLE,
+}
+
+Done = Callable[[Lsn | None, PolarlessError | None], None]
+
+
+class SnapshotWait(Suspend):
+    """The published timestamp must be fetched over the network."""
+
+    reason = "published timestamp"
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(self.reason)
+        self._engine = engine
+        self._resume: Resume | None = None
+        self.txn: Transaction | None = None
+
+    def subscribe(self, resume: Resume) -> None:
+        self._resume = resume
+        self._engine.fetch_snapshot(self._woken)
+
+    def cancel(self) -> None:
+        self._resume = None
+
+    def _woken(self, error: PolarlessError | None) -> None:
+        if self.txn is not None:
+            self.txn.granted = self._engine._fresh
+        if self._resume is not None:
+            self._resume(error)
+
+
+class Engine:
+    """See the module's docstring. ``spawn`` runs a coroutine as a task of the node."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        cache: FrameCache,
+        fetcher: Fetcher,
+        pool: MemoryPool,
+        store: LogStore,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        write_set_bytes_max: int = WRITE_SET_BYTES_MAX,
+    ) -> None:
+        self.clock = clock
+        self.cache = cache
+        self.fetcher = fetcher
+        self.pool = pool
+        self.store = store
+        self.spawn = spawn
+        self.write_set_bytes_max = write_set_bytes_max
+        self.locks = LockTable()
+        self.writable = False
+        self.epoch: Epoch = 0
+        self.fenced: PolarlessError | None = None
+        self.catalog_version = 1
+        self.log: LogWriter | None = None
+        self.next_cts: Cts = 0
+        self.next_page: PageId = FIRST_FREE_PAGE
+        self.next_transaction = 0
+        self.pins: dict[Cts, int] = {}
+        self.remote_pins: tuple[Cts, ...] = ()
+        self.keep: tuple[Cts, ...] = (0,)
+        # Leaves where something was deleted or superseded: the sweeper's work list.
+        self.sweepable: dict[PageId, Tree] = {}
+        self.admission = Waiters()
+        # Told of each applied group: (page ids, end LSN). The write-back listens.
+        self.on_applied: Callable[[list[PageId], Lsn], None] | None = None
+        self._fresh: Cts | None = None
+        self._next_fetch = Waiters()
+        self._fetching = False
+        self.catalog_tree = self.tree(CATALOG_TREE, CATALOG_ROOT, int_keys=False)
+        self.dropped_tree = self.tree(DROPPED_TREE, DROPPED_ROOT, int_keys=True)
+
+    # Trees.
+
+    def tree(self, tree_id: int, root: PageId, *, int_keys: bool) -> Tree:
+        """The tree with this root; cheap."""
+        return Tree(self.fetcher, tree_id, root, int_keys=int_keys)
+
+    def allocate(self, page_count: int) -> PageId:
+        """The first of so many fresh page ids."""
+        first = self.next_page
+        self.next_page = first + page_count
+        return first
+
+    def new_tree(self, txn: Transaction, *, int_keys: bool) -> Tree:
+        """An empty tree that exists when the transaction commits."""
+        if not self.writable:
+            raise Reroute("cannot create a table on a reader (RO) node")
+        return commits.new_tree(self, txn, int_keys=int_keys)
+
+    def drop_tree(self, txn: Transaction, tree: Tree) -> None:
+        """Free the tree's pages once no snapshot is older than the commit."""
+        commits.drop_tree(txn, self.dropped_tree, tree)
+
+    def bulk_loader(self, txn: Transaction, tree: Tree) -> BulkLoader:
+        """A loader for a tree that is new and empty in this transaction."""
+        made = txn.new_trees.get(tree.tree_id)
+        if made is None or made[1] or txn.writes.get(tree.tree_id):
+            raise CallerMistake(f"{tree!r} is not new and empty in this transaction")
+        txn.new_trees[tree.tree_id] = (tree, True)
+        return BulkLoader(tree, _BulkTarget(self))
+
+    # Snapshots.
+
+    def snapshot(self) -> Cts:
+        """The newest published timestamp. Raises a `Suspend` when it is not at hand.
+
+        In TCP mode the value is fetched; the statement that waited runs again inside the callback
+        and finds it in ``_fresh``.
+        """
+        if self._fresh is not None:
+            return self._fresh
+        try:
+            published = self.pool.published()
+        except Retry as reason:
+            if self.fenced is not None:
+                raise self.fenced from None
+            raise self._not_admitted(reason) from None
+        if published is None:
+            raise SnapshotWait(self)
+        return published
+
+    def snapshot_for(self, txn: Transaction) -> Cts:
+        """`snapshot`; a value that must be fetched is kept for the transaction's next try."""
+        granted = txn.granted
+        if granted is not None:
+            txn.granted = None
+            return granted
+        try:
+            return self.snapshot()
+        except SnapshotWait as wait:
+            wait.txn = txn
+            raise
+
+    def _not_admitted(self, reason: PolarlessError) -> Suspend:
+        wait = WaitFor(self.admission, "admission by the home")
+        callbacks = self.admission.callbacks
+        if not callbacks:
+
+            def give_up() -> None:
+                self.admission.wake(
+                    Retry(
+                        f"this node is not admitted by the home: {reason}",
+                        hint="The memory pool is being rebuilt or out of reach; try again.",
+                    )
+                )
+
+            self.clock.call_later(ADMISSION_TIMEOUT_S, give_up)
+        return wait
+
+    def fetch_snapshot(self, resume: Resume) -> None:
+        """Call back with ``_fresh`` set to a timestamp whose READ begins after this call.
+
+        A READ that is under way may have been served before the caller's statement arrived, and
+        would miss a commit acknowledged since; so the caller joins the next one.
+        """
+        self._next_fetch.callbacks.append(resume)
+        if not self._fetching:
+            self._fetching = True
+            self.spawn(self._fetch_snapshots())
+
+    async def _fetch_snapshots(self) -> None:
+        while self._next_fetch.callbacks:
+            batch, self._next_fetch = self._next_fetch, Waiters()
+            error: PolarlessError | None = None
+            try:
+                self._fresh = await self.pool.fetch_published()
+            except PolarlessError as caught:
+                self._fresh, error = None, caught
+            try:
+                batch.wake(error)
+            finally:
+                self._fresh = None
+        self._fetching = False
+
+    def pin(self, snapshot: Cts) -> None:
+        """Count a snapshot as in use beyond one synchronous step."""
+        self.pins[snapshot] = self.pins.get(snapshot, 0) + 1
+
+    def unpin(self, snapshot: Cts) -> None:
+        """Count it no more."""
+        count = self.pins[snapshot] - 1
+        if count:
+            self.pins[snapshot] = count
+        else:
+            del self.pins[snapshot]
+
+    def pinned_snapshots(self, floor: Cts) -> list[Cts]:
+        """This node's snapshots in use and the bound for later ones, ascending."""
+        return [*sorted(pin for pin in self.pins if pin < floor), floor]
+
+    def refresh_keep(self) -> None:
+        """Compute ``keep`` anew; called when an advance was answered."""
+        assert self.log is not None
+        own = self.pinned_snapshots(self.log.published)
+        if self.remote_pins:
+            floor = min(own[-1], self.remote_pins[-1])
+            merged = {pin for pin in (*own, *self.remote_pins) if pin < floor}
+            self.keep = (*sorted(merged), floor)
+        else:
+            self.keep = tuple(own)
+
+    # Transactions.
+
+    def begin(self, isolation: str = READ_COMMITTED, *, read_only: bool = False) -> Transaction:
+        """A new transaction; its snapshot comes with `Transaction.start_statement`."""
+        level = ISOLATIONS.get(isolation)
+        if level is None:
+            raise CallerMistake(f"unknown isolation level {isolation!r}", sqlstate="22023")
+        return Transaction(self, level, read_only=read_only)
+
+    def commit(self, txn: Transaction, done: Done) -> None:
+        """Commit; ``done(lsn, error)`` when it is acknowledged (at once if nothing was written).
+
+        Raises a `Suspend` (call again), or the error that makes the commit impossible; the caller
+        then calls `rollback`.
+        """
+        if not txn.writes and not txn.new_trees:
+            self._end(txn)
+            done(None, None)
+            return
+        if not self.writable or self.log is None:
+            raise self.fenced or Reroute("this node is not the writer any more")
+        commits.commit(self, txn, done)
+
+    def rollback(self, txn: Transaction) -> None:
+        """Drop the write set and give up the locks."""
+        if txn.ended:
+            return
+        for tree in commits.discard(self, txn):
+            if self.writable:
+                self.spawn(free_tree(self, tree))
+        txn.rollback_to(0)
+        for action in txn.on_rollback:
+            action()
+        self._end(txn)
+
+    def _end(self, txn: Transaction) -> None:
+        txn.ended = True
+        if txn.page_pins:
+            commits.unpin_pages(self, txn)
+        if txn.pinned is not None:
+            self.unpin(txn.pinned)
+            txn.pinned = None
+        if txn.locks or txn.tables:
+            self.locks.release(txn)
+
+    # Roles.
+
+    def start_writing(
+        self,
+        *,
+        epoch: Epoch,
+        tail: Lsn,
+        cts: Cts,
+        next_page: PageId,
+        on_fenced: Callable[..., None],
+    ) -> None:
+        """Become the writer: everything up to ``tail`` is durable, advanced and published."""
+        self.epoch = epoch
+        self.next_cts = cts + 1
+        self.next_page = max(next_page, FIRST_FREE_PAGE)
+        self.next_transaction = epoch << 40
+
+        def fenced(error: PolarlessError) -> None:
+            self.fence(error)
+            on_fenced(error)
+
+        self.log = LogWriter(
+            self.store,
+            self.pool,
+            self.clock,
+            epoch=epoch,
+            tail=tail,
+            cts=cts,
+            on_fenced=fenced,
+            on_advanced=self._advanced,
+            on_durable=self._durable,
+        )
+        self.cache.evictable_lsn = tail
+        self.fetcher.values.durable_lsn = tail
+        self.fetcher.hold = None
+        self.fetcher.release = None
+        writer = self.log
+        self.fetcher.mark = lambda: writer.advanced
+        self.refresh_keep()
+        self.writable = True
+
+    def fence(self, error: PolarlessError) -> None:
+        """A higher epoch exists: serve nothing any more."""
+        if self.fenced is not None:
+            return
+        self.fenced = error if isinstance(error, Fenced) else Fenced(f"fenced: {error}")
+        self.writable = False
+        if self.log is not None:
+            self.log.stop(self.fenced)
+        self.admission.wake(self.fenced)
+
+    def catalog_changed(self) -> None:
+        """Plans made with the catalog so far are out of date."""
+        self.catalog_version += 1
+
+    def _durable(self, lsn: Lsn) -> None:
+        self.fetcher.values.durable_lsn = lsn
+
+    def _advanced(self, lsn: Lsn, cts: Cts, result: Any) -> None:
+        """An advance was answered with (admitted readers, their snapshots)."""
+        self.cache.evictable_lsn = lsn
+        snapshots = result[1] if result else None
+        self.remote_pins = tuple(snapshots) if snapshots else ()
+        self.refresh_keep()
+        self.store.announce(self.epoch, lsn)
+
+
+class _BulkTarget:
+    """Where a `BulkLoader` puts its pages: the cache and the log of this node."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.cache = engine.cache
+
+    def allocate(self, page_count: int, /) -> PageId:
+        """Fresh page ids."""
+        return self._engine.allocate(page_count)
+
+    async def log(self, change: Change) -> None:
+        """Log finished pages; waits while too much is not durable yet."""
+        engine = self._engine
+        if engine.log is None or not engine.writable:
+            raise engine.fenced or Reroute("this node is not the writer any more")
+        commits.log_change(engine, change)
+        while engine.log.waiting_bytes > BULK_BYTES_IN_FLIGHT_MAX and engine.log.stopped is None:
+            waiters = Waiters()
+            engine.log.when_drained(lambda: waiters.wake(None))
+            await resumed(WaitFor(waiters, "bulk load: the log's durability"))
+        if engine.log.stopped is not None:
+            raise engine.log.stopped

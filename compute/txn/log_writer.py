@@ -1,0 +1,246 @@
+"""From applied to acknowledged: ship groups to the log, advance the home, publish, answer.
+
+    queue(group)   applied to the frames; its LSN is fixed by its place in this queue
+      -> append    everything queued goes as one batch; at most `APPENDS_IN_FLIGHT` are under way
+      -> durable   storage has synced it
+      -> advance   one call per batch: stale bits, invalidations, published timestamp
+      -> done      in cts order, which is LSN order
+
+A commit is acknowledged only after its `advance` was answered (C2), and nothing of it leaves this
+node before it is durable (C3). If the home is lost, what was durable but not answered waits in
+``unanswered`` and is advanced at once when a new home has taken over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from compute.pools import LogStore, MemoryPool
+from polarless.errors import CommitUnknown, Fenced, PolarlessError
+from polarless.kernel.failpoints import hit
+from polarless.kernel.ids import Cts, Epoch, Lsn, PageId
+from polarless.kernel.stats import Stats
+from polarless.kernel.world import Clock
+
+log = logging.getLogger(__name__)
+
+APPENDS_IN_FLIGHT: Final = 2
+QUEUE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+Done = Callable[[Lsn | None, PolarlessError | None], None]
+
+
+class LogStats(Stats):
+    """Batches and what was in them."""
+
+    __slots__ = ("advances", "appends", "bytes", "commits", "groups")
+    advances: int
+    appends: int
+    bytes: int
+    commits: int
+    groups: int
+
+
+class Entry:
+    """One group on its way."""
+
+    __slots__ = ("cts", "done", "end_lsn", "pages")
+
+    def __init__(self, end_lsn: Lsn, cts: Cts, pages: Sequence[PageId], done: Done | None) -> None:
+        self.end_lsn = end_lsn
+        self.cts = cts
+        self.pages = pages
+        self.done = done
+
+
+class LogWriter:
+    """The commit pipeline of one incarnation of the writer."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        pool: MemoryPool,
+        clock: Clock,
+        *,
+        epoch: Epoch,
+        tail: Lsn,
+        cts: Cts,
+        on_fenced: Callable[[PolarlessError], None],
+        on_advanced: Callable[[Lsn, Cts, Any], None],
+        on_durable: Callable[[Lsn], None],
+    ) -> None:
+        self.epoch = epoch
+        self.tail = tail
+        self.durable: Lsn = tail
+        self.advanced: Lsn = tail
+        self.sent: Lsn = tail
+        self.published: Cts = cts
+        self.stats = LogStats()
+        self.stopped: PolarlessError | None = None
+        self._store = store
+        self._pool = pool
+        self._clock = clock
+        self._on_fenced = on_fenced
+        self._on_advanced = on_advanced
+        self._on_durable = on_durable
+        self._buffer: list[bytes] = []
+        self._buffered_from: Lsn = tail
+        self._queued: deque[Entry] = deque()
+        # Durable, and its advance not answered yet.
+        self.unanswered: deque[Entry] = deque()
+        self._advance_sent: Lsn = tail
+        self._flush_due = False
+        self._in_flight = 0
+        self._home_lost = False
+        self._drained: list[Callable[[], None]] = []
+
+    def queue(self, group: bytes, entry: Entry) -> None:
+        """Take a group whose start LSN is ``tail``; its end becomes the tail."""
+        self._buffer.append(group)
+        self.tail = entry.end_lsn
+        self._queued.append(entry)
+        if not self._flush_due and self._in_flight < APPENDS_IN_FLIGHT:
+            self._flush_due = True
+            self._clock.call_soon(self._flush)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes queued or under way that are not durable yet."""
+        return self.tail - self.durable
+
+    def when_drained(self, callback: Callable[[], None]) -> None:
+        """Call back once after the next batch is durable (for whoever must not run ahead)."""
+        self._drained.append(callback)
+
+    def stop(self, error: PolarlessError) -> None:
+        """This node is fenced: every commit under way has an unknown end."""
+        if self.stopped is not None:
+            return
+        self.stopped = error
+        entries = [*self.unanswered, *self._queued]
+        self.unanswered.clear()
+        self._queued.clear()
+        self._buffer.clear()
+        unknown = CommitUnknown(
+            "the node lost its role while the commit was under way; it may have taken effect",
+            hint="Look whether its rows are there before you run the transaction again.",
+        )
+        for entry in entries:
+            if entry.done is not None:
+                entry.done(None, unknown)
+        drained, self._drained = self._drained, []
+        for callback in drained:
+            callback()
+
+    def home_lost(self) -> None:
+        """No advance is sent until `home_back`."""
+        self._home_lost = True
+
+    def home_back(self, done: Callable[[PolarlessError | None], None]) -> None:
+        """A new home has taken over: advance it over everything durable, answered or not.
+
+        Pages of answered entries were invalidated by the old home; the new one treats every page as
+        changed at its rebuilt mark anyway.
+        """
+        self._home_lost = False
+        pages = sorted({page for entry in self.unanswered for page in entry.pages})
+        cts = max([self.published, *(entry.cts for entry in self.unanswered)])
+        lsn = self.durable
+        self._advance_sent = lsn
+
+        def answered(result: Any, error: PolarlessError | None) -> None:
+            if error is None:
+                self._advance_answered(lsn, result)
+            done(error)
+
+        self._pool.advance(self.epoch, lsn, cts, pages, answered)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if not self._buffer or self.stopped is not None:
+            return
+        hit("commit.before_append")
+        data = self._buffer[0] if len(self._buffer) == 1 else b"".join(self._buffer)
+        self._buffer = []
+        start, self._buffered_from = self._buffered_from, self.tail
+        self.sent = self.tail
+        self._in_flight += 1
+        self.stats.appends += 1
+        self.stats.bytes += len(data)
+        self._store.append(self.epoch, start, data, self._appended)
+
+    def _appended(self, lsn: Lsn | None, error: PolarlessError | None) -> None:
+        self._in_flight -= 1
+        if error is not None or lsn is None:
+            if self.stopped is None:
+                log.error("epoch %s: append refused: %s", self.epoch, error)
+                self._on_fenced(error or Fenced("append was refused"))
+            return
+        if self.stopped is not None:
+            return
+        hit("commit.after_durable")
+        self.durable = max(self.durable, lsn)
+        queued, unanswered = self._queued, self.unanswered
+        while queued and queued[0].end_lsn <= lsn:
+            unanswered.append(queued.popleft())
+            self.stats.groups += 1
+        self._on_durable(lsn)
+        if not self._home_lost:
+            self._advance()
+        if self._buffer and not self._flush_due:
+            self._flush()
+        if self._drained:
+            drained, self._drained = self._drained, []
+            for callback in drained:
+                callback()
+
+    def _advance(self) -> None:
+        lsn = self.durable
+        since = self._advance_sent
+        if lsn <= since:
+            return
+        pages: set[PageId] = set()
+        cts = 0
+        for entry in reversed(self.unanswered):
+            if entry.end_lsn <= since:
+                break
+            pages.update(entry.pages)
+            if entry.cts > cts:
+                cts = entry.cts
+        self._advance_sent = lsn
+        self.stats.advances += 1
+        hit("commit.before_advance")
+
+        def answered(result: Any, error: PolarlessError | None) -> None:
+            if error is None:
+                self._advance_answered(lsn, result)
+            elif isinstance(error, Fenced):
+                self._on_fenced(error)
+            else:
+                # The home is gone or slow; whoever watches the connection brings the next one.
+                log.warning("advance to %s was not answered: %s", lsn, error)
+
+        self._pool.advance(self.epoch, lsn, cts, sorted(pages), answered)
+
+    def _advance_answered(self, lsn: Lsn, result: Any) -> None:
+        if self.stopped is not None:
+            return
+        hit("commit.after_advance")
+        unanswered = self.unanswered
+        self.advanced = max(self.advanced, lsn)
+        ready: list[Entry] = []
+        while unanswered and unanswered[0].end_lsn <= lsn:
+            entry = unanswered.popleft()
+            ready.append(entry)
+            if entry.cts:
+                self.published = entry.cts
+        self._on_advanced(lsn, self.published, result)
+        commits = 0
+        for entry in ready:
+            if entry.done is not None:
+                commits += 1
+                entry.done(entry.end_lsn, None)
+        self.stats.commits += commits

@@ -1,0 +1,266 @@
+"""The engine over in-memory pools, against a plain dict as the model."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from compute.btree.check import check
+from compute.txn.sweeper import free_dropped, sweep
+from polarless.errors import CallerMistake, Conflict, Deadlock, Reroute
+from polarless.kernel.page import encode
+from tests.fakes import Cluster, commit, running
+
+
+async def put_rows(engine, tree, rows):
+    txn = engine.begin()
+    await running(txn.start_statement)
+    for key, payload in rows.items():
+        await running(lambda k=key: txn.lock_and_get(tree, k))
+        txn.put(tree, key, payload)
+    await commit(engine, txn)
+
+
+async def make_tree(engine, *, int_keys=True):
+    txn = engine.begin()
+    await running(txn.start_statement)
+    tree = engine.new_tree(txn, int_keys=int_keys)
+    await commit(engine, txn)
+    return tree
+
+
+async def read_all(engine, tree, low=None, high=None, *, reverse=False, txn=None):
+    own = txn is None
+    txn = txn or engine.begin()
+    if own:
+        await running(txn.start_statement)
+    rows, position = [], None
+    while True:
+        batch, position = await running(
+            lambda p=position: txn.batch(tree, low, high, after=p, reverse=reverse)
+        )
+        rows.extend(batch)
+        if position is None:
+            break
+    if own:
+        engine.rollback(txn)
+    return rows
+
+
+@pytest.mark.parametrize("cache_bytes", [64 << 20, 200_000])
+@pytest.mark.parametrize("int_keys", [True, False])
+async def test_random_transactions_match_a_dict(cache_bytes, int_keys):
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    async with Cluster(cache_bytes=cache_bytes) as cluster:
+        engine = await cluster.writer()
+        reader = cluster.reader()
+        tree = await make_tree(engine, int_keys=int_keys)
+        model = {}
+
+        def key_of(n):
+            return n if int_keys else b"key-%08d" % n
+
+        for round_ in range(60):
+            txn = engine.begin()
+            await running(txn.start_statement)
+            staged = dict(model)
+            for _ in range(rng.randrange(1, 60)):
+                key = key_of(rng.randrange(1500))
+                old = await running(lambda k=key: txn.lock_and_get(tree, k))
+                assert old == staged.get(key)
+                if rng.random() < 0.3:
+                    txn.put(tree, key, None)
+                    staged.pop(key, None)
+                else:
+                    payload = rng.randbytes(rng.choice((5, 50, 500, 1900, 5000)))
+                    txn.put(tree, key, payload)
+                    staged[key] = payload
+            if rng.random() < 0.2:
+                engine.rollback(txn)
+            else:
+                await commit(engine, txn)
+                model = staged
+            if round_ % 5 == 0:
+                sweep(engine, 100)
+            if round_ % 10 == 0:
+                assert await read_all(engine, tree) == sorted(model.items())
+                theirs = reader.tree(tree.tree_id, tree.root, int_keys=int_keys)
+                assert await read_all(reader, theirs) == sorted(model.items())
+                low, high = sorted((key_of(rng.randrange(1500)), key_of(rng.randrange(1500))))
+                expected = [(k, v) for k, v in sorted(model.items()) if low <= k < high]
+                assert await read_all(engine, tree, low, high) == expected
+                assert await read_all(engine, tree, low, high, reverse=True) == expected[::-1]
+                await check(tree)
+                await check(theirs)
+        # The writer's frames and the pages folded from its log are the same bytes.
+        for frame in engine.cache.frames.values():
+            stored = cluster.store.page(frame.page_id, 1 << 62)
+            assert stored is not None
+            assert encode(stored) == encode(frame)
+
+
+async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_commit():
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        await put_rows(engine, tree, {k: b"%d" % k for k in range(2000)})
+        reader = cluster.reader()
+        theirs = reader.tree(tree.tree_id, tree.root, int_keys=True)
+        assert len(await read_all(reader, theirs)) == 2000
+        held = len(reader.cache.frames)
+        # The last commit becomes durable, but its advance is never sent.
+        engine.log.home_lost()
+        txn = engine.begin()
+        await running(txn.start_statement)
+        await running(lambda: txn.lock_and_get(tree, 7))
+        txn.put(tree, 7, b"last")
+        engine.commit(txn, lambda lsn, error: None)
+        while engine.log.durable < engine.log.tail:
+            await asyncio.sleep(0)
+        assert dict(await read_all(reader, theirs))[7] == b"7"
+        await cluster.writer(reader)
+        assert len(reader.cache.frames) == held
+        assert dict(await read_all(reader, theirs))[7] == b"last"
+        await put_rows(reader, theirs, {8: b"after"})
+        assert dict(await read_all(reader, theirs))[8] == b"after"
+        await check(theirs)
+
+
+async def test_bulk_load_builds_a_clean_tree_and_a_rollback_frees_it():
+    async with Cluster(cache_bytes=3_000_000) as cluster:
+        engine = await cluster.writer()
+        rows = [(k, b"x" * 90) for k in range(30_000)]
+        for keep in (True, False):
+            txn = engine.begin()
+            await running(txn.start_statement)
+            tree = engine.new_tree(txn, int_keys=True)
+            loader = engine.bulk_loader(txn, tree)
+            for start in range(0, len(rows), 1000):
+                await loader.add(rows[start : start + 1000])
+            await loader.finish()
+            if keep:
+                await commit(engine, txn)
+                report = await check(tree)
+                assert report.keys == len(rows)
+                assert await read_all(engine, tree) == rows
+                kept = tree
+            else:
+                engine.rollback(txn)
+                while cluster.tasks:
+                    await asyncio.gather(*cluster.tasks)
+                assert cluster.store.page(tree.root, 1 << 62) is None
+        txn = engine.begin()
+        await running(txn.start_statement)
+        engine.drop_tree(txn, kept)
+        await commit(engine, txn)
+        await put_rows(engine, await make_tree(engine), {1: b"moves the horizon"})
+        assert await free_dropped(engine) == 1
+        assert cluster.store.page(kept.root, 1 << 62) is None
+
+
+async def test_duplicate_or_descending_bulk_rows_are_refused():
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        txn = engine.begin()
+        await running(txn.start_statement)
+        loader = engine.bulk_loader(txn, engine.new_tree(txn, int_keys=True))
+        with pytest.raises(CallerMistake, match="duplicate"):
+            await loader.add([(1, b""), (1, b"")])
+
+
+async def test_repeatable_read_keeps_its_snapshot_and_loses_to_the_first_updater():
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        await put_rows(engine, tree, {1: b"a"})
+        old = engine.begin("repeatable read")
+        await running(old.start_statement)
+        assert old.get(tree, 1) == b"a"
+        for _ in range(5):
+            await put_rows(engine, tree, {1: b"b"})
+        await running(old.start_statement)
+        assert old.get(tree, 1) == b"a"
+        with pytest.raises(Conflict):
+            old.lock_and_get(tree, 1)
+        engine.rollback(old)
+        assert not engine.pins
+
+
+async def test_serializable_refuses_write_skew():
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        await put_rows(engine, tree, {1: b"on", 2: b"on"})
+        one, two = engine.begin("serializable"), engine.begin("serializable")
+        for txn, mine in ((one, 1), (two, 2)):
+            await running(txn.start_statement)
+            assert len(txn.batch(tree)[0]) == 2
+            txn.lock_and_get(tree, mine)
+            txn.put(tree, mine, b"off")
+        await commit(engine, one)
+        with pytest.raises(Conflict):
+            await commit(engine, two)
+
+
+async def test_deadlock_is_found_when_it_closes_and_the_other_goes_on():
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        await put_rows(engine, tree, {1: b"", 2: b""})
+        one, two = engine.begin(), engine.begin()
+        for txn in (one, two):
+            await running(txn.start_statement)
+        one.lock_and_get(tree, 1)
+        two.lock_and_get(tree, 2)
+        waiting = asyncio.ensure_future(running(lambda: one.lock_and_get(tree, 2)))
+        await asyncio.sleep(0)
+        with pytest.raises(Deadlock):
+            two.lock_and_get(tree, 1)
+        engine.rollback(two)
+        assert await waiting == b""
+        engine.rollback(one)
+        assert not any(engine.locks.rows.values())
+
+
+async def test_writes_on_a_reader_are_refused_with_a_hint():
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        reader = cluster.reader()
+        txn = reader.begin()
+        await running(txn.start_statement)
+        with pytest.raises(Reroute) as caught:
+            txn.lock_and_get(tree, 1)
+        assert caught.value.sqlstate == "25006"
+        assert caught.value.hint
+
+
+async def test_snapshot_fetched_over_the_network_is_never_older_than_the_statement():
+    async with Cluster(remote_snapshots=True) as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        for value in (b"1", b"2", b"3"):
+            await put_rows(engine, tree, {1: value})
+            txn = engine.begin()
+            await running(txn.start_statement)
+            assert txn.get(tree, 1) == value
+            engine.rollback(txn)
+
+
+async def test_hot_row_with_an_old_snapshot_open_stays_within_its_page():
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        await put_rows(engine, tree, {1: b"first"})
+        old = engine.begin("repeatable read")
+        await running(old.start_statement)
+        assert old.get(tree, 1) == b"first"
+        for n in range(1000):
+            await put_rows(engine, tree, {1: b"%d" % n * 20})
+        assert old.get(tree, 1) == b"first"
+        assert (await check(tree)).leaf_pages == 1
+        engine.rollback(old)
