@@ -13,8 +13,8 @@ What a session has to do, by ``Plan.kind``:
 ``savepoint``           the session's: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE.
 ``release``             After `Transaction.rollback_to` call `Settings.forget_catalog`.
 ``rollback_to``
-``set``                 run the `Bound`: settings only, no transaction needed. Afterwards send
-                        what `Settings.take_reports` returns as ParameterStatus messages.
+``set_transaction``     SET TRANSACTION: ``argument`` is a `TransactionOptions`; the tag is SET
+``set``                 run the `Bound` (SET, RESET, SHOW): no transaction is needed or begun
 ``copy_in``             `Bound.copy` gives a `CopyIn`: CopyInResponse, then feed it
 ``deallocate``          ``argument`` is the name of a prepared statement, or None for all;
 ``discard``             DEALLOCATE (tag), DISCARD ALL | PLANS | ... in ``argument``
@@ -47,7 +47,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from polarless.errors import LocalProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
-    from compute.sql.settings import Settings
     from compute.txn.engine import Engine
     from compute.txn.transaction import Transaction
 
@@ -83,14 +82,43 @@ class RowSink(Protocol):
         """Take whole DataRow messages; returns when there is room for more."""
 
 
+class SettingsLike(Protocol):
+    """What plans use of a session's settings."""
+
+    isolation: str
+    read_only: bool
+
+    def show(self, name: str) -> str: ...
+    def all(self) -> list[tuple[str, str]]: ...
+    def set(self, name: str, value: str | None, *, local: bool = False) -> None: ...
+    def reset_all(self) -> None: ...
+
+
+class SqlState:
+    """What the planner keeps in a session: one of these per session, made by the session."""
+
+    __slots__ = ("catalog", "predicted")
+
+    def __init__(self) -> None:
+        # (transaction, its own view of the catalog) after DDL in an open transaction.
+        self.catalog: tuple[Any, Any] | None = None
+        # (fullmatch of the previous statement's shape, its bound, its plan) for simple queries.
+        self.predicted: Any = None
+
+
 class SessionLike(Protocol):
     """What plans use of a session."""
 
     engine: Engine
     txn: Transaction | None
-    settings: Settings
-    # Start of the transaction, and of the statement, in microseconds since 1970.
+    settings: SettingsLike
+    sql: SqlState
+    # Start of the transaction in microseconds since 1970: what now() says.
     now_us: int
+    user: str
+    database: str
+    # As in BackendKeyData.
+    pid: int
 
     def notice(self, severity: str, sqlstate: str, message: str) -> None:
         """Tell the client something that is not an error."""

@@ -1,0 +1,209 @@
+"""How a statement reaches its rows: by key, by a few keys, by a range of keys, or all of them.
+
+The conjuncts of WHERE are looked at one by one. Those that compare a column of the primary key with
+something known beforehand narrow the access and are done with; the others are left as a filter.
+
+    WHERE a = 1 AND b > $1 AND c = 'x'     primary key (a, b)
+
+is the range from ``prefix_end(encode(1, $1))`` to ``prefix_end(encode(1))``, filtered by ``c``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from compute.sql.catalog import ENCODER_NAMES, Table
+from compute.sql.expressions import (
+    ColumnRef,
+    Emitter,
+    InList,
+    Junction,
+    Node,
+    Retyped,
+    emit_set,
+    is_constant,
+)
+from compute.sql.operators import Comparison
+
+
+@dataclass(slots=True)
+class Access:
+    """The way to the rows. Exactly one of the three groups of fields is used:
+
+    ``point``: the key's columns; ``keys``: a list of them; else ``equal``, ``low``, ``high``: what
+    bounds the range, all empty for a full scan.
+    """
+
+    table: Table
+    point: list[Node] = field(default_factory=list)
+    keys: InList | None = None
+    equal: list[Node] = field(default_factory=list)
+    low: tuple[Node, bool] | None = None
+    high: tuple[Node, bool] | None = None
+    # What is left of WHERE.
+    rest: list[Node] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every row of the table is read."""
+        return not (self.point or self.keys or self.equal or self.low or self.high)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the range has two ends, so that it may be hoped to be short."""
+        return bool(self.point or self.keys or self.equal or (self.low and self.high))
+
+    def emit_point(self, out: Emitter, *, empty: str) -> str:
+        """Source for the tree key; runs ``empty`` when a column is NULL."""
+        sources = [node.emit(out) for node in self.point]
+        _emit_null_test(out, list(zip(self.point, sources)), empty)
+        if self.table.tree.int_keys:
+            return sources[0]
+        return _encoded(self.table, sources)
+
+    def emit_bounds(self, out: Emitter) -> None:
+        """The body of a function that returns ``(low, high)``, or None for nothing at all."""
+        table = self.table
+        equal = [node.emit(out) for node in self.equal]
+        _emit_null_test(out, list(zip(self.equal, equal)), "return None")
+        ends: list[str] = []
+        for bound in (self.low, self.high):
+            if bound is None:
+                ends.append("")
+                continue
+            source = bound[0].emit(out)
+            _emit_null_test(out, [(bound[0], source)], "return None")
+            ends.append(source)
+        low, high = "None", "None"
+        if table.tree.int_keys:
+            if self.low is not None:
+                low = ends[0] if self.low[1] else f"{ends[0]} + 1"
+            if self.high is not None:
+                high = f"{ends[1]} + 1" if self.high[1] else ends[1]
+        elif table.primary_key:
+            prefix = _encoded(table, equal) if equal else "b''"
+            if equal:
+                low, high = prefix, f"prefix_end({prefix})"
+            column = table.columns[table.primary_key[len(equal)]] if len(equal) < len(
+                table.primary_key
+            ) else None
+            if column is not None:
+                encoder = ENCODER_NAMES[column.type.family]
+                if self.low is not None:
+                    key = f"{prefix} + {encoder}({ends[0]})"
+                    low = key if self.low[1] else f"prefix_end({key})"
+                if self.high is not None:
+                    key = f"{prefix} + {encoder}({ends[1]})"
+                    high = f"prefix_end({key})" if self.high[1] else key
+        out.line(f"return ({low}, {high})")
+
+    def emit_keys(self, out: Emitter) -> None:
+        """The body of a function that returns the sorted keys of an IN list."""
+        assert self.keys is not None
+        values, has_null = emit_set(out, self.keys.items)
+        encoder = ENCODER_NAMES[self.table.columns[self.table.primary_key[0]].type.family]
+        item = "v" if self.table.tree.int_keys else f"{encoder}(v)"
+        test = " if v is not None" if has_null != "False" else ""
+        out.line(f"return sorted([{item} for v in {values}{test}])")
+
+
+def _encoded(table: Table, sources: list[str]) -> str:
+    parts = [
+        f"{ENCODER_NAMES[table.columns[index].type.family]}({source})"
+        for index, source in zip(table.primary_key, sources)
+    ]
+    return " + ".join(parts)
+
+
+def _emit_null_test(out: Emitter, pairs: list[tuple[Node, str]], action: str) -> None:
+    tests = [f"{source} is None" for node, source in pairs if node.nullable]
+    if tests:
+        out.line(f"if {' or '.join(tests)}: {action}")
+
+
+def choose(table: Table, where: Node | None) -> Access:
+    """The best access for a WHERE clause."""
+    conjuncts = _conjuncts(where)
+    access = Access(table)
+    key = table.primary_key
+    equals: dict[int, tuple[Node, Node]] = {}
+    for node in conjuncts:
+        found = _comparison(node)
+        if found is not None and found[1] == "=" and found[0] not in equals:
+            equals[found[0]] = (node, found[2])
+    used: set[int] = set()
+    for index in key:
+        if index not in equals:
+            break
+        node, value = equals[index]
+        access.equal.append(value)
+        used.add(id(node))
+    if key and len(access.equal) == len(key):
+        access.point, access.equal = access.equal, []
+        access.rest = [node for node in conjuncts if id(node) not in used]
+        return access
+    if len(key) == 1:
+        for node in conjuncts:
+            if isinstance(node, InList) and _key_column(node.inner) == key[0]:
+                access.keys = node
+                access.rest = [other for other in conjuncts if other is not node]
+                return access
+    if key:
+        used |= _find_ends(access, conjuncts, key[len(access.equal)])
+    access.rest = [node for node in conjuncts if id(node) not in used]
+    return access
+
+
+def _find_ends(access: Access, conjuncts: list[Node], column: int) -> set[int]:
+    """Bounds on one column; a second bound on the same side stays in the filter."""
+    used: set[int] = set()
+    for node in conjuncts:
+        found = _comparison(node)
+        if found is None or found[0] != column:
+            continue
+        _, symbol, value = found
+        if symbol in (">", ">=") and access.low is None:
+            access.low = (value, symbol == ">=")
+            used.add(id(node))
+        elif symbol in ("<", "<=") and access.high is None:
+            access.high = (value, symbol == "<=")
+            used.add(id(node))
+    return used
+
+
+def _conjuncts(where: Node | None) -> list[Node]:
+    if where is None:
+        return []
+    result: list[Node] = []
+    stack = [where]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Junction) and not node.stop:
+            stack.extend(reversed(node.parts))
+        else:
+            result.append(node)
+    return result
+
+
+_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _comparison(node: Node) -> tuple[int, str, Node] | None:
+    """(column, symbol, value) of ``column symbol value`` with a value known beforehand."""
+    if not isinstance(node, Comparison) or node.symbol not in _TURNED:
+        return None
+    left, right = node.args
+    column = _key_column(left)
+    if column is not None and is_constant(right):
+        return column, node.symbol, right
+    column = _key_column(right)
+    if column is not None and is_constant(left):
+        return column, _TURNED[node.symbol], left
+    return None
+
+
+def _key_column(node: Node) -> int | None:
+    """The column that this is, when its values compare like the keys: retyped, not converted."""
+    while isinstance(node, Retyped):
+        node = node.inner
+    return node.index if isinstance(node, ColumnRef) else None

@@ -1,0 +1,238 @@
+"""Tables, and where they are kept: rows of the catalog's tree, so DDL is transactional.
+
+    key      keycode of ("table", schema, name)
+    payload  msgpack map: id, columns [(name, type oid, typmod, not null, default)], primary key
+             [column index], constraint, tree, root, int_keys
+
+The catalog is read at its **newest** state, not at a statement's snapshot, as PostgreSQL does too:
+a statement planned with yesterday's catalog would write into a tree that TRUNCATE has replaced. A
+`Catalog` is decoded once per ``engine.catalog_version``; a transaction that did DDL has its own.
+
+A table's id is the page id of its first root: page ids are never reused, so no counter is needed.
+A table without a primary key has a hidden one: a row id that counts up (`planner.RowIds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack
+
+from compute.sql.types import BPCHAR, BY_OID, NUMERIC, SqlType, to_text
+from polarless.kernel import keycode
+from polarless.kernel.ids import CATALOG_TREE, PageId, TreeId
+
+if TYPE_CHECKING:
+    from compute.btree.tree import Tree
+    from compute.txn.engine import Engine
+    from compute.txn.transaction import Transaction
+
+PUBLIC: Final = "public"
+PG_CATALOG: Final = "pg_catalog"
+# Ids below are PostgreSQL's own objects.
+FIRST_TABLE_ID: Final = 16384
+COLUMNS_MAX: Final = 1600
+KEY_COLUMNS_MAX: Final = 32
+
+_pack = msgpack.Packer(use_bin_type=True).pack
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """One column. ``default`` is an SQL expression's text."""
+
+    name: str
+    type: SqlType
+    typmod: int = -1
+    not_null: bool = False
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table. ``primary_key`` holds column indexes; empty: rows are keyed by a hidden row id."""
+
+    table_id: int
+    schema: str
+    name: str
+    columns: tuple[TableColumn, ...]
+    primary_key: tuple[int, ...]
+    constraint: str
+    tree: Tree
+    index: Mapping[str, int] = field(compare=False)
+
+    def key_values(self, key: Any) -> list[str]:
+        """The primary key's values of a tree key, printed for an error's DETAIL."""
+        values = (key,) if self.tree.int_keys else keycode.decode(key)
+        return [
+            to_text(value, column.type, column.typmod)
+            for value, column in zip(values, (self.columns[i] for i in self.primary_key))
+        ]
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The primary key's columns."""
+        return tuple(self.columns[i].name for i in self.primary_key)
+
+    def with_tree(self, tree: Tree) -> Table:
+        """The same table with other content."""
+        return replace(self, tree=tree)
+
+
+def make_table(
+    table_id: int,
+    schema: str,
+    name: str,
+    columns: tuple[TableColumn, ...],
+    primary_key: tuple[int, ...],
+    constraint: str,
+    tree: Tree,
+) -> Table:
+    """A table with its index of column names."""
+    index = {column.name: position for position, column in enumerate(columns)}
+    return Table(table_id, schema, name, columns, primary_key, constraint, tree, index)
+
+
+def has_int_keys(columns: tuple[TableColumn, ...], primary_key: tuple[int, ...]) -> bool:
+    """Whether the tree's keys are plain ints: one integer column, or a hidden row id."""
+    return not primary_key or (
+        len(primary_key) == 1 and columns[primary_key[0]].type.family in ("int", "time", "date")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All tables, by schema and name."""
+
+    tables: Mapping[tuple[str, str], Table]
+
+    def find(self, name: str, schema: str | None = None) -> Table | None:
+        """The table of this name, in the search path if no schema is given."""
+        return self.tables.get((schema or PUBLIC, name))
+
+
+# -------------------------------------------------------------------------------- rows of the tree
+
+
+def row_key(schema: str, name: str) -> bytes:
+    """The key of a table's row."""
+    return keycode.encode(("table", schema, name))
+
+
+def encode_table(table: Table) -> bytes:
+    """The payload of a table's row."""
+    return bytes(
+        _pack(
+            {
+                "id": table.table_id,
+                "columns": [
+                    (c.name, c.type.oid, c.typmod, c.not_null, c.default) for c in table.columns
+                ],
+                "primary_key": table.primary_key,
+                "constraint": table.constraint,
+                "tree": table.tree.tree_id,
+                "root": table.tree.root,
+                "int_keys": table.tree.int_keys,
+            }
+        )
+    )
+
+
+def decode_table(engine: Engine, key: bytes, payload: bytes) -> Table:
+    """The inverse of `row_key` and `encode_table`."""
+    _, schema, name = keycode.decode(key)
+    row: dict[str, Any] = msgpack.unpackb(payload, use_list=False)
+    columns = tuple(
+        TableColumn(column, BY_OID[oid], typmod, not_null, default)
+        for column, oid, typmod, not_null, default in row["columns"]
+    )
+    tree_id: TreeId = row["tree"]
+    root: PageId = row["root"]
+    tree = engine.tree(tree_id, root, int_keys=row["int_keys"])
+    return make_table(
+        row["id"], schema, name, columns, row["primary_key"], row["constraint"], tree
+    )
+
+
+_LOW: Final = keycode.encode(("table",))
+_HIGH: Final = keycode.prefix_end(_LOW)
+
+
+def newest_rows(engine: Engine) -> dict[bytes, bytes]:
+    """The catalog's rows as of the newest change on this node. May raise a `Suspend`."""
+    tree = engine.catalog_tree
+    result: dict[bytes, bytes] = {}
+    position: Any = None
+    while True:
+        frame, keys, position = tree.rows_in(position, _LOW, _HIGH)
+        for key in keys:
+            payload = frame.rows[key][1]
+            if type(payload) is tuple:
+                payload = engine.fetcher.large(payload[1], payload[2], payload[0])
+            if payload is not None:
+                result[key] = payload
+        if position is None:
+            return result
+
+
+def load(engine: Engine, own: Mapping[Any, bytes | None] | None = None) -> Catalog:
+    """The catalog, with a transaction's ``own`` changes put over it. May raise a `Suspend`."""
+    rows = newest_rows(engine)
+    for key, payload in (own or {}).items():
+        if payload is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = payload
+    tables = [decode_table(engine, key, payload) for key, payload in rows.items()]
+    return Catalog({(table.schema, table.name): table for table in tables})
+
+
+def own_changes(txn: Transaction | None) -> Mapping[Any, bytes | None] | None:
+    """What a transaction has changed in the catalog so far."""
+    if txn is None or not txn.writes:
+        return None
+    return txn.writes.get(CATALOG_TREE)
+
+
+# -------------------------------------------------------------------------------------- row payload
+
+pack_row = _pack
+
+
+def stored_row(table: Table, values: list[Any]) -> list[Any]:
+    """The values of a row as they go into the payload."""
+    return [
+        str(value) if value is not None and column.type is NUMERIC else value
+        for value, column in zip(values, table.columns)
+    ]
+
+
+def key_expression(table: Table, names: list[str]) -> str:
+    """Python source for the tree key, given the source of each column's value."""
+    if table.tree.int_keys:
+        return names[table.primary_key[0]]
+    parts = [names[i] for i in table.primary_key]
+    encoders = [ENCODER_NAMES[table.columns[i].type.family] for i in table.primary_key]
+    return " + ".join(f"{encoder}({part})" for encoder, part in zip(encoders, parts))
+
+
+# The names under which generated code finds the encoders of `keycode`.
+ENCODER_NAMES: Final = {
+    "int": "encode_int",
+    "time": "encode_int",
+    "date": "encode_int",
+    "oid": "encode_int",
+    "float": "encode_float",
+    "numeric": "encode_decimal",
+    "text": "encode_str",
+    "bool": "encode_bool",
+    "bytea": "encode_bytes",
+}
+ENCODERS: Final = {name: getattr(keycode, name) for name in set(ENCODER_NAMES.values())}
+
+
+def is_padded(column: TableColumn) -> bool:
+    """Whether printing needs blanks added."""
+    return column.type is BPCHAR and column.typmod >= 0

@@ -1,0 +1,281 @@
+"""From text to a syntax tree, with limits checked before anything recursive sees the text.
+
+`scan` is a flat tokenizer by PostgreSQL's lexical rules: it never recurses, so it can bound the
+nesting and find where one statement ends. Utility statements (SET, BEGIN, COPY, ...) are parsed from
+its tokens by hand in `utility`; everything with expressions goes to sqlglot.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+import sqlglot
+from sqlglot import errors as sqlglot_errors
+from sqlglot import exp
+
+from compute.sql.mistakes import SyntaxMistake
+from polarless.errors import CallerMistake
+
+# Literal text may be long (a multi-row INSERT); what is left without its literals may not.
+STATEMENT_CHARS_MAX: Final = 16 * 1024 * 1024
+SHAPE_CHARS_MAX: Final = 1024 * 1024
+NESTING_MAX: Final = 100
+IDENTIFIER_BYTES_MAX: Final = 63
+
+WORD: Final = "word"
+QUOTED: Final = "quoted"
+STRING: Final = "string"
+NUMBER: Final = "number"
+PARAM: Final = "param"
+OP: Final = "op"
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n\f\v]+|--[^\r\n]*)
+    |(?P<comment>/\*)
+    |(?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*)
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    |(?P<string>'(?:[^']|'')*')
+    |(?P<quoted>"(?:[^"]|"")*")
+    |(?P<param>\$\d+)
+    |(?P<dollar>\$(?:[A-Za-z_\x80-\U0010ffff][\w]*)?\$)
+    |(?P<op>::|<=|>=|<>|!=|\|\||:=|=>|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_ESCAPE_STRING = re.compile(r"'(?:[^'\\]|''|\\.)*'", re.DOTALL)
+
+
+class Token(NamedTuple):
+    """``text`` as written, except that ``value`` of a word is folded to small letters."""
+
+    kind: str
+    value: str
+    start: int
+    end: int
+
+
+def scan(text: str) -> list[Token]:
+    """All tokens of ``text``. Raises 42601 for what never ends, 54000 and 54001 beyond limits."""
+    if len(text) > STATEMENT_CHARS_MAX:
+        raise CallerMistake(
+            f"statement of {len(text)} characters exceeds the limit of {STATEMENT_CHARS_MAX}",
+            sqlstate="54000",
+            hint="Send parameters instead of literals, or load with COPY.",
+        )
+    tokens: list[Token] = []
+    position, size = 0, len(text)
+    match_token = _TOKEN.match
+    while position < size:
+        found = match_token(text, position)
+        assert found is not None
+        kind = found.lastgroup
+        end = found.end()
+        if kind == "word":
+            word = found.group().lower()
+            if text[end : end + 1] == "'" and word in ("e", "b", "x", "n"):
+                if word == "e":
+                    end = _escape_string_end(text, end)
+                    tokens.append(Token(STRING, text[position:end], position, end))
+                    position = end
+                    continue
+                raise SyntaxMistake(
+                    f"strings that begin with {word}' are not supported", position=position + 1
+                )
+            tokens.append(Token(WORD, word, position, end))
+        elif kind == "comment":
+            end = _comment_end(text, position)
+        elif kind == "dollar":
+            closing = text.find(found.group(), end)
+            if closing < 0:
+                raise SyntaxMistake("unterminated dollar-quoted string", position=position + 1)
+            end = closing + len(found.group())
+            tokens.append(Token(STRING, text[position:end], position, end))
+        elif kind != "space":
+            if kind == "op" and found.group() in "'\"":
+                what = "string" if found.group() == "'" else "identifier"
+                raise SyntaxMistake(
+                    f'unterminated quoted {what} at or near "{text[position : position + 40]}"',
+                    position=position + 1,
+                )
+            assert kind is not None
+            tokens.append(Token(kind, found.group(), position, end))
+        position = end
+    _check_nesting(tokens)
+    return tokens
+
+
+def _escape_string_end(text: str, quote: int) -> int:
+    found = _ESCAPE_STRING.match(text, quote)
+    if found is None:
+        raise SyntaxMistake("unterminated quoted string", position=quote)
+    return found.end()
+
+
+def _comment_end(text: str, start: int) -> int:
+    depth, position = 0, start
+    while True:
+        found = _COMMENT_EDGE.search(text, position)
+        if found is None:
+            raise SyntaxMistake("unterminated /* comment", position=start + 1)
+        depth += 1 if found.group() == "/*" else -1
+        position = found.end()
+        if depth == 0:
+            return position
+
+
+_PREFIXES: Final = frozenset({"not", "-", "+", "~", "@"})
+
+
+def _check_nesting(tokens: list[Token]) -> None:
+    """Bound everything that a parser would recurse for, without recursing."""
+    depth = prefixes = 0
+    for token in tokens:
+        value = token.value
+        if token.kind in (OP, WORD):
+            if value in ("(", "[", "case"):
+                depth += 1
+            elif value in (")", "]", "end"):
+                depth = max(depth - 1, 0)
+            prefixes = prefixes + 1 if value in _PREFIXES else 0
+        else:
+            prefixes = 0
+        if depth > NESTING_MAX or prefixes > NESTING_MAX:
+            raise CallerMistake(
+                f"statement is nested deeper than {NESTING_MAX} levels",
+                sqlstate="54001",
+                hint="Simplify the expression, or use a list: a IN (...) instead of a = ... OR ...",
+            )
+
+
+def split(text: str, tokens: list[Token]) -> list[tuple[str, list[Token]]]:
+    """The statements of ``text`` with their tokens; empty ones are left out."""
+    result: list[tuple[str, list[Token]]] = []
+    begin = 0
+    for index, token in enumerate(tokens):
+        if token.kind == OP and token.value == ";":
+            if index > begin:
+                result.append((text, tokens[begin:index]))
+            begin = index + 1
+    if begin < len(tokens):
+        result.append((text, tokens[begin:]))
+    return result
+
+
+# ----------------------------------------------------------------------------------------- sqlglot
+
+
+def parse(text: str) -> Any:
+    """One statement's sqlglot tree. Raises 42601 with a position, 54000, 54001."""
+    if len(text) > SHAPE_CHARS_MAX:
+        raise CallerMistake(
+            f"statement of {len(text)} characters is too complex, the limit is {SHAPE_CHARS_MAX}",
+            sqlstate="54000",
+            hint="Use one INSERT with plain VALUES rows, parameters, or COPY.",
+        )
+    try:
+        trees = sqlglot.parse(text, dialect="postgres")
+    except sqlglot_errors.ParseError as error:
+        raise _syntax_error(text, error) from None
+    except sqlglot_errors.SqlglotError as error:
+        raise SyntaxMistake(f"syntax error: {str(error).splitlines()[0][:200]}") from None
+    except RecursionError:
+        raise too_deep() from None
+    if len(trees) != 1 or trees[0] is None:
+        raise SyntaxMistake("syntax error: expected exactly one statement")
+    return trees[0]
+
+
+def too_deep() -> CallerMistake:
+    """Something recursed too deep in spite of the check beforehand."""
+    return CallerMistake(
+        "statement is too deeply nested", sqlstate="54001", hint="Simplify the expression."
+    )
+
+
+def _syntax_error(text: str, error: Any) -> SyntaxMistake:
+    """sqlglot knows line and column of the end of the token that it stumbled over."""
+    if not error.errors:
+        return SyntaxMistake(f"syntax error: {str(error).splitlines()[0][:200]}")
+    first = error.errors[0]
+    word = first.get("highlight") or ""
+    line, column = first.get("line") or 1, first.get("col") or 1
+    lines = text.split("\n")
+    before = sum(len(part) + 1 for part in lines[: line - 1])
+    position = max(before + column - len(word), 0)
+    if not word or position >= len(text):
+        return SyntaxMistake("syntax error at end of input", position=len(text) + 1)
+    return SyntaxMistake(f'syntax error at or near "{word}"', position=position + 1)
+
+
+def identifier(node: Any) -> str:
+    """A name, folded unless it is quoted, cut at 63 bytes as PostgreSQL does."""
+    if isinstance(node, str):
+        return cut_identifier(node.lower())
+    if not isinstance(node, exp.Identifier):
+        node = getattr(node, "this", node)
+        if not isinstance(node, exp.Identifier):
+            raise SyntaxMistake(f"syntax error: expected a name, found {node}")
+    name = str(node.this)
+    if not node.args.get("quoted"):
+        name = name.lower()
+    elif not name:
+        raise SyntaxMistake("zero-length delimited identifier")
+    return cut_identifier(name)
+
+
+def cut_identifier(name: str) -> str:
+    """At most 63 bytes of UTF-8."""
+    raw = name.encode()
+    if len(raw) <= IDENTIFIER_BYTES_MAX:
+        return name
+    return raw[:IDENTIFIER_BYTES_MAX].decode(errors="ignore")
+
+
+def token_name(token: Token) -> str:
+    """The name that a token stands for."""
+    if token.kind == QUOTED:
+        return cut_identifier(token.value[1:-1].replace('""', '"'))
+    if token.kind == WORD:
+        return cut_identifier(token.value)
+    raise near(token)
+
+
+_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def string_value(token: Token) -> str:
+    """What a string token stands for."""
+    text = token.value
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'")
+    if text[0] == "$":
+        tag = text.index("$", 1) + 1
+        return text[tag:-tag]
+    return unescape(text[2:-1])
+
+
+def unescape(body: str) -> str:
+    """The value of an E'...' string's inside."""
+
+    def replace(found: re.Match[str]) -> str:
+        code = found.group()
+        if code == "''":
+            return "'"
+        if code[1] in "xuU" and len(code) > 2:
+            return chr(int(code[2:], 16))
+        if code[1] in "01234567":
+            return chr(int(code[1:], 8) & 0xFF)
+        return _ESCAPES.get(code[1], code[1])
+
+    return re.sub(
+        r"''|\\(?:x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-7]{1,3}|.)",
+        replace,
+        body,
+        flags=re.DOTALL,
+    )
+
+
+def near(token: Token) -> SyntaxMistake:
+    """A syntax error at a token."""
+    return SyntaxMistake(f'syntax error at or near "{token.value}"', position=token.start + 1)
