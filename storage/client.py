@@ -2,7 +2,8 @@
 
 One connection, kept up by itself. While it is down appends wait and are sent again, in order, when
 it is back: storage skips what it has. Reads are tried again until their deadline. So a restart of
-storage is a pause and nothing else.
+storage is a pause and nothing else. A full disk is one, too: whoever appended has changed its pages
+already and cannot take that back, so the same bytes are tried again until there is room.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ APPEND_BYTES_MAX: Final = 128 * 1024 * 1024
 PIECE_BYTES: Final = 4 * 1024 * 1024
 # An append that is not answered for so long: the connection is taken for dead and made anew.
 APPEND_DEADLINE_S: Final = 30.0
+FULL_RETRY_S: Final = 1.0
+DISK_FULL: Final = "53100"
 BACKOFF_FIRST_S: Final = 0.01
 BACKOFF_MAX_S: Final = 0.5
 CONNECT_DEADLINE_S: Final = 2.0
@@ -75,6 +78,7 @@ class StorageClient(rpc.Service):
         self.address = address
         self.unanswered_bytes = 0
         self.reconnects = 0
+        self.disk_full = False
         self._world = world
         self._cluster = cluster
         self._hello = {"node": node, "role": role, "epoch": epoch}
@@ -82,6 +86,8 @@ class StorageClient(rpc.Service):
         self._append_bytes_max = append_bytes_max
         self._peer: rpc.Peer | None = None
         self._unanswered: deque[_Append] = deque()
+        # Rises whenever everything unanswered is sent again: older errors are void then.
+        self._attempt = 0
         self._announced: tuple[int, int] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -158,8 +164,7 @@ class StorageClient(rpc.Service):
         """A new connection: first everything unanswered, in order, then what is new."""
         self._peer = peer
         self.reconnects += 1
-        for append in list(self._unanswered):
-            self._send(append)
+        self._send_all()
         if self._announced is not None and self._peer is not None:
             peer.notify(wire.ANNOUNCE, *self._announced)
         if self._on_state is not None:
@@ -197,11 +202,12 @@ class StorageClient(rpc.Service):
     def append(self, epoch: int, start_lsn: int, groups: bytes, done: Done) -> None:
         """Append whole groups; ``done(durable LSN, None)`` when they are, in order.
 
-        ``done(None, error)`` means refused: `Fenced`, `Overloaded` (storage's disk is full; the
-        same bytes may be appended again), or a bug. All appends behind it end with the same error.
-        A lost connection is no error. Raises `Overloaded`, and takes nothing, if too many bytes are
-        unanswered.
+        ``done(None, error)`` means refused: `Fenced`, or a bug. All appends behind it end with the
+        same error. A lost connection or a full disk is none: the append waits. Raises `Overloaded`,
+        and takes nothing, if too many bytes are unanswered.
         """
+        if self._closed:
+            raise ConnectionLost("append: the storage client was closed")
         if self.unanswered_bytes + len(groups) > self._append_bytes_max and self._unanswered:
             raise Overloaded(
                 f"{self.unanswered_bytes} bytes of appends are unanswered, "
@@ -212,7 +218,7 @@ class StorageClient(rpc.Service):
             append = _Append(epoch, start_lsn + first, piece, done if last else None)
             self._unanswered.append(append)
             self.unanswered_bytes += append.size
-            if self._peer is not None:
+            if self._peer is not None and not self.disk_full:
                 self._send(append)
 
     def announce(self, epoch: int, mark: int) -> None:
@@ -226,12 +232,16 @@ class StorageClient(rpc.Service):
         if peer is None:
             return
 
+        attempt = self._attempt
+
         def answered(durable: Any, error: PolarlessError | None) -> None:
             if error is None:
                 self._answered(durable)
-            elif peer.closed is not None:
-                # It stays unanswered and goes out again with the next connection.
+            elif peer.closed is not None or attempt != self._attempt:
+                # It stays unanswered, and has gone or goes out again.
                 return
+            elif error.sqlstate == DISK_FULL:
+                self._wait_for_room(error)
             elif isinstance(error, DeadlineExceeded):
                 peer.close(ConnectionLost(f"storage {self.address} hangs: {error}"))
             elif append in self._unanswered:
@@ -246,6 +256,23 @@ class StorageClient(rpc.Service):
             self.unanswered_bytes -= append.size
             if append.done is not None:
                 append.done(durable, None)
+
+    def _wait_for_room(self, error: PolarlessError) -> None:
+        """Nothing of this append was written, and nothing behind it: send all again, later."""
+        log.error("appends wait: %s", error)
+        self.disk_full = True
+        self._attempt += 1
+        self._world.clock.call_later(FULL_RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        if self.disk_full and self._peer is not None:
+            self._send_all()
+
+    def _send_all(self) -> None:
+        self.disk_full = False
+        self._attempt += 1
+        for append in list(self._unanswered):
+            self._send(append)
 
     def _fail_appends(self, error: PolarlessError) -> None:
         failed, self._unanswered = self._unanswered, deque()

@@ -79,11 +79,13 @@ class StorageNode(rpc.Service):
         self._holding = False
         self.appends_held = 0
         self.torn_bytes = 0
+        self.connections_lost = 0
         # Reads of what is durable and not decoded yet.
         self._early: list[rpc.Call] = []
         self._ingest_due = False
         self._folding_task: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
+        self._peers: set[rpc.Peer] = set()
         self._methods: dict[str, Callable[[rpc.Call], None]] = {
             wire.APPEND: self._append,
             wire.FENCE: self._fence,
@@ -175,8 +177,7 @@ class StorageNode(rpc.Service):
         self.state = "stopping"
         if self._listener is not None:
             self._listener.close()
-        while self._held:
-            self._held.popleft().fail(PolarlessError("storage is stopping", sqlstate="57P01"))
+        self._held.clear()
         loop = asyncio.get_running_loop()
         idle: asyncio.Future[None] = loop.create_future()
         self.writer.when_idle(lambda: idle.set_result(None))
@@ -187,6 +188,8 @@ class StorageNode(rpc.Service):
         sealed: asyncio.Future[None] = loop.create_future()
         self.writer.seal(lambda _: sealed.set_result(None))
         await sealed
+        for peer in list(self._peers):
+            peer.close()
 
     # Serving.
 
@@ -194,7 +197,12 @@ class StorageNode(rpc.Service):
         role = fields.get("role")
         if role not in wire.ROLES:
             raise RemoteProtocolError(f"role {role!r} is not one of {sorted(wire.ROLES)}")
+        self._peers.add(peer)
         return {"epoch": self.chunk.epoch, "tail": self.chunk.durable}
+
+    def on_lost(self, peer: rpc.Peer, error: PolarlessError) -> None:
+        self._peers.discard(peer)
+        self.connections_lost += 1
 
     def on_call(self, peer: rpc.Peer, call: rpc.Call) -> None:
         method = self._methods.get(call.method)
@@ -216,7 +224,8 @@ class StorageNode(rpc.Service):
             raise RemoteProtocolError("append takes (epoch, start LSN, groups)")
         _ints(call.args[:2], 2)
         if self.state != "serving":
-            raise PolarlessError("storage is stopping", sqlstate="57P01")
+            # No answer: the writer sends it again to whoever serves next.
+            return
         if self._held or self._over_bound():
             # Fenced ones need not wait to hear it.
             self.chunk.check_epoch(call.args[0])
@@ -346,6 +355,7 @@ class StorageNode(rpc.Service):
             "torn_bytes": self.torn_bytes,
             "appends_held": self.appends_held,
             "holding": len(self._held),
+            "connections": len(self._peers),
             "folding": str(self.folding.failed) if self.folding.failed else "ok",
             **self.writer.stats.snapshot(),
             **self.folding.stats.snapshot(),
@@ -399,7 +409,9 @@ def open_checked(
 ) -> tuple[Examined, Folded]:
     """Examine log and pages together without changing either. Raises `CorruptData`."""
     folded = decode_folded(store_state, cluster)
-    examined = examine(device, cluster, folded_lsn=folded.lsn, accept_loss_at=accept_loss_at)
+    examined = examine(
+        device, cluster, known_lsn=max(folded.lsn, folded.mark), accept_loss_at=accept_loss_at
+    )
     if examined.segments and examined.segments[0] > folded.lsn:
         raise CorruptData(
             f"pages are folded to {folded.lsn}, but the log is kept only from "

@@ -1,9 +1,9 @@
 """Finds out what a log holds, without changing it; then makes it ready to be written.
 
 `examine` only reads. It checks every byte that is kept, by the torn-tail rule in
-storage/log/segment.py, and raises `CorruptData` with the position of the first damage. Whoever opens a log examines it,
-examines everything else that must fit, and only then calls `prepare`, which cuts the torn tail:
-a start that fails has changed nothing.
+storage/log/segment.py, and raises `CorruptData` with the position of the first damage. Whoever
+opens a log examines it, examines everything else that must fit, and only then calls `prepare`,
+which cuts the torn tail: a start that fails has changed nothing.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Examined:
 
 
 def examine(
-    device: LogDevice, cluster: bytes, *, folded_lsn: int = 0, accept_loss_at: int | None = None
+    device: LogDevice, cluster: bytes, *, known_lsn: int = 0, accept_loss_at: int | None = None
 ) -> Examined:
     """Read a whole log. Raises `CorruptData` naming the position of what is wrong.
 
-    ``folded_lsn`` was durable once, since pages were folded so far. ``accept_loss_at`` is a
+    ``known_lsn`` was durable once, since the pages know of it. ``accept_loss_at`` is a
     person's word that the log may end at that position although groups stand behind it.
     """
     state = device.read_state()
     found = device.segments()
     if state is None and not found:
-        if folded_lsn > FIRST_LSN:
-            raise CorruptData(f"the log is gone, but pages are folded from it up to {folded_lsn}")
+        if known_lsn > FIRST_LSN:
+            raise CorruptData(f"the log is gone, but it was durable up to {known_lsn}")
         return Examined()
     if state is None:
         raise CorruptData(
@@ -59,8 +59,10 @@ def examine(
     result = Examined(epoch=epoch)
     if not found:
         # A crash between the state record and the first segment.
-        if max(durable_lsn, folded_lsn) > FIRST_LSN:
-            raise CorruptData(f"all segments are gone; the log was durable up to {durable_lsn}")
+        if max(durable_lsn, known_lsn) > FIRST_LSN:
+            raise CorruptData(
+                f"all segments are gone; the log was durable up to {max(durable_lsn, known_lsn)}"
+            )
         return result
     walk = segment.Walk(found[0][0])
     for index, (start, size) in enumerate(found):
@@ -80,9 +82,9 @@ def examine(
         if torn:
             _judge_tail(device, walk, start, size, accept_loss_at)
         result.torn_bytes = torn
-    if walk.end < folded_lsn:
+    if walk.end < known_lsn:
         raise CorruptData(
-            f"log position {walk.end}: the log ends here, but pages are folded up to {folded_lsn}"
+            f"log position {walk.end}: the log ends here, but pages know it up to {known_lsn}"
         )
     if walk.end < durable_lsn and accept_loss_at != walk.end:
         raise CorruptData(

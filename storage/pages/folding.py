@@ -4,9 +4,14 @@ One round:
 
 1. plan     all groups up to the limit, as long as they touch at most ``fold_pages_max`` pages
 2. build    each of these pages as of the plan's LSN, in slices of about a millisecond
-3. stage    a few dozen images at a time, in the page store's thread, all in one transaction
-4. commit   pages and folded LSN become durable together
+3. stage    a few dozen images at a time, in the page store's thread
+4. commit   the last pages, those that are gone, and the folded LSN become durable together
 5. drop     the records, in slices; then the log below may go
+
+A long round commits now and then between 3 and 4, so that its pages are neither in memory all at
+once nor written in one burst that the log's syncs would wait for. Such pages are ahead of the
+folded LSN. Their own LSN says so: records up to it are passed over, in a read and after a crash.
+Pages that are gone have nothing to say it with, so they are only removed in the last transaction.
 
 The limit is the mark that the writer announced: a reader's mark is never below what the home has
 answered, so after "newer" it finds a mark at which the page can be read. A round starts when the
@@ -45,6 +50,8 @@ SLICE_S: Final = 0.001
 # A pause of twice a slice: a third of one core for folding, while there is no hurry.
 PAUSE_S: Final = 0.002
 STAGE_PAGES: Final = 32
+# 8 MiB: what one transaction of a longer round writes.
+COMMIT_PAGES: Final = 512
 PLAN_GROUPS: Final = 500
 FULL_RETRY_S: Final = 1.0
 
@@ -176,15 +183,23 @@ class Folding:
         """Build, stage and commit the pages of a plan."""
         pending, store, clock = self._pages.pending, self._pages.store, self._clock
         images: list[tuple[int, bytes | None]] = []
+        gone: list[tuple[int, bytes | None]] = []
+        staged = 0
         until = clock.now() + SLICE_S
         for page_id in sorted(plan.pages):
             base = store.read(page_id)
             image = build(page_id, base, pending.entries(page_id), plan.lsn)
-            if image is not base:
+            if image is None:
+                gone.append((page_id, None))
+            elif image is not base:
                 images.append((page_id, image))
             if len(images) >= STAGE_PAGES:
                 await self._stage(images)
+                staged += len(images)
                 images = []
+                if staged >= COMMIT_PAGES:
+                    await self._commit(pending.folded, pending.folded_cts, pending.folded_next_page)
+                    staged = 0
                 until = clock.now() + SLICE_S
             elif clock.now() >= until:
                 await self._pause()
@@ -192,18 +207,21 @@ class Folding:
             if self._stopping:
                 await self._in_thread(store.abort)
                 return
-        if images:
-            await self._stage(images)
-        folded = Folded(plan.lsn, plan.cts, plan.next_page, self.mark)
-        state = encode_folded(self._cluster, folded)
+        if images or gone:
+            await self._stage(images + gone)
+        await self._commit(plan.lsn, plan.cts, plan.next_page)
+        pending.folded_to(plan)
+
+    async def _commit(self, lsn: int, cts: int, next_page: int) -> None:
+        """Commit what is staged, with the state of a fold to ``lsn``."""
+        state = encode_folded(self._cluster, Folded(lsn, cts, next_page, self.mark))
 
         def commit() -> None:
             hit("storage.before_fold_commit")
-            store.commit(state)
+            self._pages.store.commit(state)
             hit("storage.after_fold_commit")
 
         await self._in_thread(commit)
-        pending.folded_to(plan)
 
     async def _stage(self, images: list[tuple[int, bytes | None]]) -> None:
         await self._in_thread(lambda: self._pages.store.stage(images))

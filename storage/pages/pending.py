@@ -11,6 +11,7 @@ size, after their appends were answered. ``ingested`` is the LSN up to which pag
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ from polarless.kernel import redo
 # Groups above this are decoded record by record, over several steps.
 LARGE_BYTES: Final = 128 * 1024
 # Objects, list slots and dict entries of one decoded record beside its bytes; measured.
-RECORD_BYTES: Final = 260
-GROUP_BYTES: Final = 240
+RECORD_BYTES: Final = 220
+GROUP_BYTES: Final = 140
 
 # (end LSN, cts, horizon) of a group, shared by its records.
 Origin = tuple[int, int, int]
@@ -35,13 +36,14 @@ _unpack = msgpack.unpackb
 class Plan:
     """What one fold takes: all groups up to ``lsn``; ``cts`` and ``next_page`` are those there."""
 
-    __slots__ = ("bytes", "cts", "groups", "lsn", "next_page", "pages")
+    __slots__ = ("bytes", "cts", "groups", "lsn", "next_page", "page_ids", "pages")
 
     def __init__(self, lsn: int, cts: int, next_page: int) -> None:
         self.lsn = lsn
         self.cts = cts
         self.next_page = next_page
         self.groups = 0
+        self.page_ids = 0
         self.bytes = 0
         self.pages: set[int] = set()
 
@@ -73,9 +75,15 @@ class Pending:
         self._raw: deque[bytes] = deque()
         self._offset = 0
         self._large: _Large | None = None
-        # (end LSN, cts, next page, page ids, estimated bytes); what is before _first is folded.
-        self._groups: list[tuple[int, int, int, tuple[int, ...], int]] = []
-        self._first = 0
+        # One entry for each group, in LSN order. Arrays: hundreds of thousands of tuples would
+        # hold the loop for tens of milliseconds when they are freed, and the collector too.
+        self._ends = array("Q")
+        self._cts = array("Q")
+        self._next_pages = array("Q")
+        self._sizes = array("Q")
+        self._page_counts = array("L")
+        # The page ids of all groups, one group behind the other.
+        self._page_ids = array("Q")
 
     def feed(self, start_lsn: int, data: bytes) -> None:
         """Take whole, checked groups that continue at ``start_lsn``."""
@@ -113,7 +121,7 @@ class Pending:
                     pages[page_id] = [(origin, record)]
                 else:
                     entries.append((origin, record))
-            self._finish(header, total, tuple([record[1] for record in records]))
+            self._finish(header, total, [record[1] for record in records])
             byte_count -= total
         return bool(self._raw)
 
@@ -126,31 +134,32 @@ class Pending:
 
         The plan ends at a group's end at or below ``limit_lsn``, and takes one group at least.
         """
-        groups, index = self._groups, self._first + plan.groups
-        stop = min(len(groups), index + groups_max)
+        index, first = plan.groups, plan.page_ids
+        stop = min(len(self._ends), index + groups_max)
+        ends, cts = self._ends, self._cts
         while index < stop:
-            end_lsn, cts, next_page, pages, size = groups[index]
-            if end_lsn > limit_lsn or len(plan.pages) >= pages_max:
+            if ends[index] > limit_lsn or len(plan.pages) >= pages_max:
                 return False
-            plan.pages.update(pages)
-            plan.lsn = end_lsn
-            if cts > plan.cts:
-                plan.cts = cts
-            plan.next_page = next_page
-            plan.bytes += size
-            plan.groups += 1
+            behind = first + self._page_counts[index]
+            plan.pages.update(self._page_ids[first:behind])
+            plan.lsn = ends[index]
+            if cts[index] > plan.cts:
+                plan.cts = cts[index]
+            plan.next_page = self._next_pages[index]
+            plan.bytes += self._sizes[index]
             index += 1
-        return index < len(groups)
+            plan.groups, plan.page_ids = index, behind
+            first = behind
+        return index < len(ends)
 
     def folded_to(self, plan: Plan) -> None:
         """The plan is stored. Its records are passed over from now on; `drop` frees them."""
         self.folded, self.folded_cts = plan.lsn, plan.cts
         self.folded_next_page = plan.next_page
         self.bytes -= plan.bytes
-        self._first += plan.groups
-        if self._first * 2 > len(self._groups):
-            del self._groups[: self._first]
-            self._first = 0
+        for column in (self._ends, self._cts, self._next_pages, self._sizes, self._page_counts):
+            del column[: plan.groups]
+        del self._page_ids[: plan.page_ids]
 
     def drop(self, page_id: int) -> int:
         """Free a page's records that are folded; the LSN of the last one, 0 if there was none."""
@@ -184,13 +193,18 @@ class Pending:
     @property
     def groups(self) -> int:
         """How many groups wait."""
-        return len(self._groups) - self._first
+        return len(self._ends)
 
-    def _finish(self, header: redo.GroupHeader, total: int, pages: tuple[int, ...]) -> None:
-        size = 2 * total + GROUP_BYTES + RECORD_BYTES * len(pages)
+    def _finish(self, header: redo.GroupHeader, total: int, pages: list[int]) -> None:
+        size = total + GROUP_BYTES + RECORD_BYTES * len(pages)
         self.bytes += size - total
         self.records += len(pages)
-        self._groups.append((header.end_lsn, header.cts, header.next_page, pages, size))
+        self._ends.append(header.end_lsn)
+        self._cts.append(header.cts)
+        self._next_pages.append(header.next_page)
+        self._sizes.append(size)
+        self._page_counts.append(len(pages))
+        self._page_ids.extend(pages)
         self.ingested = header.end_lsn
         self._offset += total
         if self._offset >= len(self._raw[0]):
@@ -219,7 +233,7 @@ class Pending:
             raise _undecodable(header, error) from error
         if large.fed >= len(body):
             self._large = None
-            self._finish(header, redo.HEADER_BYTES + len(body), tuple(large.pages))
+            self._finish(header, redo.HEADER_BYTES + len(body), large.pages)
         return len(piece)
 
 
