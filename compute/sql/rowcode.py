@@ -124,6 +124,22 @@ def emit_param(out: Emitter, slot: ParamSlot, source: str, form: int) -> None:
     out.line(f"if {name} is not None: {name} = {name_of}({name})")
 
 
+def emit_params(out: Emitter, slots: list[ParamSlot], formats: tuple[int, ...]) -> None:
+    """Decode all raw ``params`` at the function's beginning."""
+    for slot, form in zip(slots, formats):
+        emit_param(out, slot, f"params[{slot.index}]", form)
+    out.before += out.lines
+    out.lines = []
+
+
+def start_step(slots: list[ParamSlot]) -> Emitter:
+    """An emitter for a function of ``P``, the decoded parameters."""
+    out = Emitter(base_names())
+    if slots:
+        out.before.append(f"    ({', '.join(f'p{slot.index}' for slot in slots)},) = P")
+    return out
+
+
 def param_decoder(slots: list[ParamSlot], formats: tuple[int, ...]) -> Callable[[Any], Any]:
     """A generated function from raw parameters to the tuple of values."""
     if not slots:
@@ -135,11 +151,6 @@ def param_decoder(slots: list[ParamSlot], formats: tuple[int, ...]) -> Callable[
     values = ", ".join(f"p{slot.index}" for slot in slots)
     out.line(f"return ({values},)")
     return compile_function("decode", "params", out)
-
-
-def unpack_params(slots: list[ParamSlot]) -> str:
-    """The line that gives the decoded tuple ``P`` its names, or an empty one."""
-    return f"({', '.join(f'p{slot.index}' for slot in slots)},) = P" if slots else ""
 
 
 # ------------------------------------------------------------------------------------------- rows

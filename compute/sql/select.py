@@ -112,15 +112,16 @@ def understand(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -
     found.distinct = _distinct(tree)
     _group(tree, binder, found)
     binder.aggregates = found.aggregates
-    found.outputs = _outputs(tree, binder, scope)
+    found.outputs = bind_outputs(tree, binder, scope)
     having = tree.args.get("having")
     if having is not None:
         found.grouped = True
         found.having = binder.condition(having.this, "HAVING")
     _order(tree, binder, found)
     binder.aggregates = None
-    if found.aggregates and not found.grouped:
+    if found.aggregates:
         found.grouped = True
+    if found.grouped and not found.groups:
         _refuse_columns(found)
     _limits(tree, binder, found)
     _resolve_unknown(found)
@@ -232,7 +233,7 @@ def _distinct(tree: Any) -> bool:
     return True
 
 
-def _outputs(tree: Any, binder: Binder, scope: Scope) -> list[Output]:
+def bind_outputs(tree: Any, binder: Binder, scope: Scope) -> list[Output]:
     outputs: list[Output] = []
     for item in tree.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item

@@ -1,0 +1,558 @@
+"""COPY table [(columns)] FROM STDIN, text and CSV.
+
+Data arrives in pieces that may cut a row anywhere. Whole lines are decoded at once, split, and each
+row is encoded by a function generated for the table. The usual chunk, without a backslash, takes the
+short way; escapes, NULLs and errors are looked at field by field.
+
+A table that is new and empty in this transaction is loaded through `rebuild.Loader` into one more
+new tree, which the catalog row names at the end: so ROLLBACK TO finds the table as it was. Any other
+table gets ordinary inserts.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from compute.buffer.waits import Suspend, resumed
+from compute.sql import ddl
+from compute.sql.catalog import Catalog, Table, key_expression
+from compute.sql.expressions import Emitter, Local, Node
+from compute.sql.mistakes import duplicate_key, not_supported, unknown_column, unknown_table
+from compute.sql.plan import Bound, Plan, SessionLike
+from compute.sql.rebuild import Loader, Rows
+from compute.sql.rowcode import base_names, compile_function
+from compute.sql.syntax import NUMBER, QUOTED, STRING, WORD, Token, string_value
+from compute.sql.types import INT_BOUNDS, PARSERS, fit
+from compute.sql.utility import Reader
+from compute.sql.write import complete
+from compute.sql.write_run import RowIds, emit_new_row, raise_duplicate, stored
+from polarless.errors import CallerMistake, PolarlessError
+
+if TYPE_CHECKING:
+    from compute.txn.transaction import Transaction
+
+# A line that has no end after so many bytes is not a row.
+LINE_BYTES_MAX: Final = 17 * 1024 * 1024
+ROWS_PER_SLICE: Final = 500
+
+
+@dataclass(slots=True)
+class CopyOptions:
+    """What WITH (...) said."""
+
+    csv: bool = False
+    delimiter: str = "\t"
+    null: str = "\\N"
+    header: bool = False
+    quote: str = '"'
+    escape: str | None = None
+
+
+def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: int) -> Plan:
+    """COPY ... FROM STDIN. Raises 0A000 for its other forms."""
+    reader = Reader(tokens)
+    reader.expect("copy")
+    reader.accept("binary")
+    if reader.accept("("):
+        raise not_supported("COPY (query) TO")
+    schema: str | None = None
+    name = reader.name()
+    if reader.accept("."):
+        schema, name = name, reader.name()
+    wanted: list[str] | None = None
+    if reader.accept("("):
+        wanted = [reader.name()]
+        while reader.accept(","):
+            wanted.append(reader.name())
+        reader.expect(")")
+    if reader.accept("to"):
+        raise not_supported("COPY TO", hint="Use SELECT.")
+    reader.expect("from")
+    if not reader.accept("stdin"):
+        raise not_supported("COPY FROM a file or program", hint="Use psql's \\copy, or FROM STDIN.")
+    options = _options(reader)
+    table = catalog.find(name, schema)
+    if table is None:
+        raise unknown_table(f"{schema}.{name}" if schema else name)
+    columns = list(range(len(table.columns)))
+    if wanted is not None:
+        for column in wanted:
+            if column not in table.index:
+                raise unknown_column(column, table.name)
+            if wanted.count(column) > 1:
+                raise CallerMistake(
+                    f'column "{column}" specified more than once', sqlstate="42701"
+                )
+        columns = [table.index[column] for column in wanted]
+    return Plan(
+        "copy_in",
+        catalog_version=version,
+        writes=True,
+        verb="COPY FROM",
+        binder=lambda plan, params, results: CopyBound(
+            plan, results, table, columns, options, row_ids
+        ),
+    )
+
+
+def _options(reader: Reader) -> CopyOptions:
+    options = CopyOptions()
+    given: dict[str, str] = {}
+    reader.accept("with")
+    if reader.accept("("):
+        while True:
+            key = reader.name()
+            given[key] = _option_value(reader)
+            if not reader.accept(","):
+                break
+        reader.expect(")")
+    else:
+        _old_options(reader, given)
+    reader.end()
+    form = given.pop("format", "text").lower()
+    if form == "binary":
+        raise not_supported("COPY in binary format")
+    if form not in ("text", "csv"):
+        raise CallerMistake(f'COPY format "{form}" not recognized', sqlstate="22023")
+    options.csv = form == "csv"
+    if options.csv:
+        options.delimiter, options.null = ",", ""
+    for key, value in given.items():
+        if key in ("freeze", "encoding"):
+            continue
+        if key == "header":
+            options.header = value.lower() not in ("off", "false", "0")
+        elif key in ("delimiter", "quote", "escape"):
+            if len(value) != 1:
+                raise CallerMistake(
+                    f"COPY {key} must be a single one-byte character", sqlstate="22023"
+                )
+            setattr(options, key, value)
+        elif key == "null":
+            options.null = value
+        else:
+            raise not_supported(f'COPY option "{key}"')
+    return options
+
+
+def _option_value(reader: Reader) -> str:
+    token = reader.peek
+    if token is None or token.value in (",", ")"):
+        return "on"
+    reader.next()
+    if token.kind == STRING:
+        return string_value(token)
+    if token.kind in (WORD, QUOTED, NUMBER):
+        return token.value
+    raise not_supported("this COPY option")
+
+
+def _old_options(reader: Reader, given: dict[str, str]) -> None:
+    """The form without parentheses."""
+    while reader.peek is not None:
+        if reader.accept("csv"):
+            given["format"] = "csv"
+        elif reader.accept("binary"):
+            given["format"] = "binary"
+        elif reader.accept("header") or reader.accept("freeze"):
+            given[reader.tokens[reader.position - 1].value] = "on"
+        else:
+            key = reader.name()
+            reader.accept("as")
+            given[key] = _option_value(reader)
+
+
+class CopyBound(Bound):
+    """COPY FROM STDIN into one table."""
+
+    __slots__ = ("_columns", "_encode", "_options", "_row_ids", "_table")
+
+    def __init__(
+        self,
+        plan: Plan,
+        results: tuple[int, ...],
+        table: Table,
+        columns: list[int],
+        options: CopyOptions,
+        row_ids: RowIds,
+    ) -> None:
+        super().__init__(plan, results, None)
+        self._table = table
+        self._columns = columns
+        self._options = options
+        self._row_ids = row_ids
+        self._encode = encoder(table, columns)
+
+    def copy(self, session: SessionLike) -> CopyRun:
+        """See `Bound.copy`."""
+        return CopyRun(
+            session, self._table, self._columns, self._options, self._row_ids, self._encode
+        )
+
+
+Encode = Callable[[Any, list[Any], Callable[[], int], Any, bool], None]
+
+
+def encoder(table: Table, columns: list[int]) -> Encode:
+    """``encode(session, lines, next_id, append, strict)``: fields in, ``(key, payload)`` out.
+
+    ``lines`` are lists of fields, str or None. Unless ``strict``, an integer goes by int() alone.
+    """
+    out = Emitter(base_names())
+    names = [f"f{i}" for i in range(len(columns))]
+    # The fields are values already when the columns are completed with defaults.
+    given: list[Node | None] = [
+        Local(names[i], table.columns[c].type, table.columns[c].typmod)
+        for i, c in enumerate(columns)
+    ]
+    nodes = complete(table, columns, given)
+    out.line("for fields in lines:")
+    out.indent += 1
+    out.names["wrong_count"] = _wrong_count
+    if names:
+        with out.block("try"):
+            out.line(f"({', '.join(names)},) = fields")
+        with out.block("except ValueError"):
+            out.line("raise wrong_count(table, columns, fields) from None")
+    out.names |= {"table": table, "columns": columns, "value_of": _value_of}
+    for name, index in zip(names, columns):
+        column = table.columns[index]
+        with out.block(f"if {name} is not None"):
+            bounds = INT_BOUNDS.get(column.type)
+            if bounds is not None:
+                with out.block("if strict"):
+                    out.line(f"{name} = value_of(table, {index}, {name})")
+                with out.block("else"):
+                    out.line(f"{name} = int({name})")
+                    out.line(
+                        f"if not {bounds[0]} <= {name} <= {bounds[1]}: "
+                        f"value_of(table, {index}, str({name}))"
+                    )
+            elif column.type.family == "text" and column.typmod >= 4:
+                test = f"len({name}) > {column.typmod - 4} or {name}[-1:] == ' '"
+                out.line(f"if {test}: {name} = value_of(table, {index}, {name})")
+            elif column.type.name != "text":
+                out.line(f"{name} = value_of(table, {index}, {name})")
+    values = emit_new_row(out, table, nodes)
+    key = key_expression(table, values) if table.primary_key else "next_id()"
+    out.line(f"append(({key}, pack_row({stored(table, values)})))")
+    return compile_function("encode", "session, lines, next_id, append, strict", out)
+
+
+def _wrong_count(table: Table, columns: list[int], fields: list[Any]) -> CallerMistake:
+    if len(fields) < len(columns):
+        missing = table.columns[columns[len(fields)]].name
+        return CallerMistake(f'missing data for column "{missing}"', sqlstate="22P04")
+    return CallerMistake("extra data after last expected column", sqlstate="22P04")
+
+
+def _value_of(table: Table, index: int, text: str) -> Any:
+    """A field as a value of its column, the strict way."""
+    column = table.columns[index]
+    try:
+        return fit(PARSERS[column.type](text), column.type, column.typmod)
+    except PolarlessError as error:
+        error.detail = f"COPY {table.name}, column {column.name}: \"{text[:100]}\""
+        raise
+
+
+class CopyRun:
+    """One COPY under way; `compute.sql.plan.CopyIn`."""
+
+    def __init__(
+        self,
+        session: SessionLike,
+        table: Table,
+        columns: list[int],
+        options: CopyOptions,
+        row_ids: RowIds,
+        encode: Encode,
+    ) -> None:
+        self.column_count = len(columns)
+        self._session = session
+        self._table = table
+        self._options = options
+        self._row_ids = row_ids
+        self._encode = encode
+        self._rest = b""
+        self._ended = False
+        self._line = 0
+        self._rows = 0
+        self._header = options.header
+        self._loader: Loader | None = None
+        self._next_id: Callable[[], int] | None = None
+        self._quoted: str | None = None
+        txn = ddl.transaction_of(session)
+        found = txn.new_trees.get(table.tree.tree_id)
+        if found is not None and not found[1] and not txn.writes.get(table.tree.tree_id):
+            self._loader = Loader(
+                session, int_keys=table.tree.int_keys, duplicate=self._duplicate
+            )
+            if not table.primary_key:
+                counter = iter(range(1, 1 << 62))
+                self._next_id = counter.__next__
+
+    def _duplicate(self, key: Any) -> CallerMistake:
+        table = self._table
+        return duplicate_key(table.constraint, table.key_names, table.key_values(key))
+
+    async def write(self, data: bytes) -> None:
+        """See `CopyIn.write`."""
+        if self._ended:
+            return
+        data = self._rest + data if self._rest else data
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        if len(self._rest) > LINE_BYTES_MAX:
+            raise CallerMistake(
+                f"a line of COPY exceeds {LINE_BYTES_MAX} bytes", sqlstate="54000"
+            )
+        if end:
+            await self._take(data[:end])
+
+    async def finish(self) -> str:
+        """See `CopyIn.finish`."""
+        if self._rest and not self._ended:
+            rest, self._rest = self._rest, b""
+            await self._take(rest + b"\n")
+        if self._quoted is not None:
+            raise CallerMistake("unterminated CSV quoted field", sqlstate="22P04")
+        if self._loader is not None:
+            tree = await self._loader.finish()
+            session, table = self._session, self._table
+            session.engine.drop_tree(ddl.transaction_of(session), table.tree)
+            ddl.store(session, table.with_tree(tree))
+        return f"COPY {self._rows}"
+
+    async def abort(self) -> None:
+        """See `CopyIn.abort`: what was loaded goes with the transaction."""
+        self._rest = b""
+        self._loader = None
+
+    async def _take(self, data: bytes) -> None:
+        """Whole lines."""
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise CallerMistake(
+                f'invalid byte sequence for encoding "UTF8": 0x{data[error.start]:02x}',
+                sqlstate="22021",
+            ) from None
+        if "\0" in text:
+            raise CallerMistake('invalid byte sequence for encoding "UTF8": 0x00', sqlstate="22021")
+        lines = self._csv(text) if self._options.csv else self._text(text)
+        strict = "_" in text or not text.isascii()
+        sleep = self._session.engine.clock.sleep
+        for start in range(0, len(lines), ROWS_PER_SLICE):
+            part = lines[start : start + ROWS_PER_SLICE]
+            rows: Rows = []
+            await self._encode_lines(part, rows, strict=strict)
+            await self._put(rows)
+            self._rows += len(rows)
+            if start:
+                await sleep(0)
+
+    async def _encode_lines(self, lines: list[Any], rows: Rows, *, strict: bool) -> None:
+        if self._next_id is None:
+            self._next_id = await self._counter()
+        line = self._line
+        try:
+            self._encode(self._session, lines, self._next_id, rows.append, strict)
+        except ValueError:
+            if strict:
+                raise
+            # int() refused something: the strict way says what.
+            rows.clear()
+            await self._encode_lines(lines, rows, strict=True)
+            return
+        except PolarlessError as error:
+            where = f"COPY {self._table.name}, line {line + len(rows) + 1}"
+            detail = error.detail or ""
+            error.detail = where + detail.removeprefix(f"COPY {self._table.name}")
+            raise
+        self._line += len(lines)
+
+    async def _counter(self) -> Callable[[], int]:
+        table = self._table
+        if table.primary_key:
+            return int
+        txn = ddl.transaction_of(self._session)
+        while True:
+            try:
+                return self._row_ids.counter(txn, table.tree).__next__
+            except Suspend as suspend:
+                await resumed(suspend)
+
+    async def _put(self, rows: Rows) -> None:
+        if self._loader is not None:
+            await self._loader.add(rows)
+            return
+        table = self._table
+        txn: Transaction = ddl.transaction_of(self._session)
+        tree = table.tree
+        for key, payload in rows:
+            while True:
+                try:
+                    if not txn.insert(tree, key, payload):
+                        raise_duplicate(table, key)
+                    break
+                except Suspend as suspend:
+                    await resumed(suspend)
+
+    # Lines to fields.
+
+    def _text(self, text: str) -> list[Any]:
+        options = self._options
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        lines = text.split("\n")
+        lines.pop()
+        if self._header and lines:
+            self._header = False
+            del lines[0]
+        delimiter, null = options.delimiter, options.null
+        if "\\" not in text and null == "\\N":
+            return [line.split(delimiter) for line in lines]
+        result: list[Any] = []
+        for line in lines:
+            if line == "\\.":
+                self._ended = True
+                self._rest = b""
+                break
+            if "\\" not in line and null == "\\N":
+                result.append(line.split(delimiter))
+            else:
+                result.append(_fields(line, delimiter, null))
+        return result
+
+    def _csv(self, text: str) -> list[Any]:
+        """Records; a quoted field may hold line ends, so an open one waits for more data."""
+        options = self._options
+        if self._quoted is not None:
+            text, self._quoted = self._quoted + text, None
+        quote = options.quote
+        if text.count(quote) % 2 and options.escape in (None, quote):
+            cut = _last_record_end(text, quote)
+            self._quoted = text[cut:]
+            text = text[:cut]
+            if len(self._quoted) > LINE_BYTES_MAX:
+                raise CallerMistake("unterminated CSV quoted field", sqlstate="22P04")
+        if quote not in text:
+            lines = text.replace("\r\n", "\n").split("\n")
+            lines.pop()
+            records = [line.split(options.delimiter) for line in lines if line != "\\."]
+            records = [[None if f == options.null else f for f in r] for r in records]
+        else:
+            records = _csv_records(text, options)
+        if self._header and records:
+            self._header = False
+            del records[0]
+        return records
+
+
+def _fields(line: str, delimiter: str, null: str) -> list[str | None]:
+    """The fields of a line with backslashes. A delimiter may be escaped."""
+    parts: list[str] = []
+    for piece in line.split(delimiter):
+        if parts and _ends_escaped(parts[-1]):
+            parts[-1] += delimiter + piece
+        else:
+            parts.append(piece)
+    return [
+        None if part == null else unescape_copy(part) if "\\" in part else part for part in parts
+    ]
+
+
+def _ends_escaped(text: str) -> bool:
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
+
+
+_COPY_ESCAPE = re.compile(r"\\(?:x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def unescape_copy(text: str) -> str:
+    """COPY's own escapes."""
+
+    def replace(found: re.Match[str]) -> str:
+        code = found.group()[1:]
+        if code[0] == "x" and len(code) > 1:
+            return chr(int(code[1:], 16))
+        if code[0] in "01234567":
+            return chr(int(code, 8) & 0xFF)
+        return _LETTERS.get(code, code)
+
+    return _COPY_ESCAPE.sub(replace, text)
+
+
+def _last_record_end(text: str, quote: str) -> int:
+    """Where the last record that is whole ends: the last line end outside of quotes."""
+    position, end, inside = 0, 0, False
+    while True:
+        next_quote = text.find(quote, position)
+        if not inside:
+            line_end = text.rfind("\n", position, next_quote if next_quote >= 0 else len(text))
+            if line_end >= 0:
+                end = line_end + 1
+        if next_quote < 0:
+            return end
+        inside = not inside
+        position = next_quote + 1
+
+
+def _csv_records(text: str, options: CopyOptions) -> list[list[str | None]]:
+    """Records with quotes. An unquoted field that equals the NULL text is NULL, a quoted one not."""
+    escape = options.escape
+    rows = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=options.delimiter,
+        quotechar=options.quote,
+        escapechar=None if escape in (None, options.quote) else escape,
+        doublequote=escape in (None, options.quote),
+        strict=True,
+    )
+    # The reader does not tell "" from nothing: mark quoted fields that would be read as NULL.
+    result: list[list[str | None]] = []
+    quoted_null = options.quote + options.null + options.quote
+    try:
+        start = 0
+        lines = text.split("\n")
+        for fields in rows:
+            raw = "\n".join(lines[start : rows.line_num])
+            start = rows.line_num
+            if options.null in fields and quoted_null in raw:
+                result.append(_fields_with_quotes(raw, fields, options))
+            else:
+                result.append([None if field == options.null else field for field in fields])
+    except csv.Error as error:
+        raise CallerMistake(f"malformed CSV: {error}", sqlstate="22P04") from None
+    return result
+
+
+def _fields_with_quotes(
+    raw: str, fields: list[str], options: CopyOptions
+) -> list[str | None]:
+    """Which of the fields were quoted, found by walking the record once."""
+    quoted: list[bool] = []
+    position = 0
+    raw = raw.rstrip("\r\n")
+    for _ in fields:
+        is_quoted = raw[position : position + 1] == options.quote
+        quoted.append(is_quoted)
+        inside = False
+        while position < len(raw):
+            char = raw[position]
+            position += 1
+            if char == options.quote:
+                inside = not inside
+            elif char == options.delimiter and not inside:
+                break
+    return [
+        None if field == options.null and not was_quoted else field
+        for field, was_quoted in zip(fields, quoted)
+    ]

@@ -1,0 +1,155 @@
+"""Reading a table's rows batch by batch, in one step or over many turns of the loop.
+
+A `Source` says which rows: a range of keys, some keys, a series, one empty row. A `Cursor` reads it
+synchronously; `batches` waits for pages and lets other sessions run in between. Both give lists of
+``(key, payload)``; a series gives ``(None, (value,))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from compute.buffer.waits import Suspend, resumed
+from compute.sql.access import Access
+from compute.sql.expressions import ParamSlot
+from compute.sql.rowcode import compile_function, start_step
+from compute.sql.select import Series
+from polarless.errors import CallerMistake
+
+if TYPE_CHECKING:
+    from compute.btree.tree import Tree
+    from compute.sql.plan import SessionLike
+    from compute.txn.transaction import Transaction
+
+Batch = list[tuple[Any, Any]]
+
+# Rows that one synchronous step may read: about 3 ms of decoding and encoding.
+ROWS_PER_STEP: Final = 1000
+SERIES_ROWS: Final = 256
+
+
+class Source:
+    """See the module's docstring. ``bounds(session, P)`` is generated."""
+
+    def __init__(
+        self,
+        access: Access | None,
+        series: Series | None,
+        slots: list[ParamSlot],
+        *,
+        reverse: bool = False,
+    ) -> None:
+        self.tree: Tree | None = None if access is None else access.table.tree
+        self.reverse = reverse
+        self.series = series is not None
+        self.by_keys = access is not None and (access.keys is not None or bool(access.point))
+        out = start_step(slots)
+        if access is not None:
+            if access.point:
+                key = access.emit_point(out, empty="return []")
+                out.line(f"return [{key}]")
+            elif access.keys is not None:
+                access.emit_keys(out)
+            else:
+                access.emit_bounds(out)
+        elif series is not None:
+            parts = [node.emit(out) for node in (series.start, series.stop, series.step)]
+            out.line(f"return ({', '.join(parts)})")
+        else:
+            out.line("return None")
+        self.bounds: Callable[[Any, Any], Any] = compile_function("bounds", "session, P", out)
+
+    def cursor(self, session: SessionLike, values: Any) -> Cursor:
+        """A fresh position at the beginning."""
+        return Cursor(self, session, values)
+
+
+class Cursor:
+    """A position in a source. `next` is synchronous and may raise a `Suspend`; then call again."""
+
+    __slots__ = ("_bounds", "_index", "_keys", "_position", "_source", "done")
+
+    def __init__(self, source: Source, session: SessionLike, values: Any) -> None:
+        self._source = source
+        self._position: Any = None
+        self._keys: list[Any] = []
+        self._index = 0
+        found = source.bounds(session, values)
+        self.done = False
+        self._bounds: tuple[Any, ...] = (None, None)
+        if source.by_keys:
+            self._keys = found
+            self.done = not found
+        elif source.series:
+            self.done = any(part is None for part in found)
+            if not self.done and found[2] == 0:
+                raise CallerMistake("step size cannot equal zero", sqlstate="22023")
+            self._bounds, self._position = found, found[0]
+        elif source.tree is not None:
+            self.done = found is None
+            if found is not None:
+                self._bounds = found
+                low, high = found
+                self.done = low is not None and high is not None and low >= high
+
+    def next(self, txn: Transaction) -> Batch:
+        """The next batch, perhaps empty; `done` says whether it was the last."""
+        source = self._source
+        tree = source.tree
+        if tree is None:
+            return self._series() if source.series else self._single()
+        if source.by_keys:
+            return self._by_keys(txn, tree)
+        low, high = self._bounds
+        rows, position = txn.batch(tree, low, high, after=self._position, reverse=source.reverse)
+        self._position = position
+        self.done = position is None
+        return rows
+
+    def _single(self) -> Batch:
+        self.done = True
+        return [(None, ())]
+
+    def _by_keys(self, txn: Transaction, tree: Tree) -> Batch:
+        rows: Batch = []
+        # The index moves only when the whole batch is there: a Suspend in between reads it again.
+        end = min(self._index + ROWS_PER_STEP // 4, len(self._keys))
+        for key in self._keys[self._index : end]:
+            payload = txn.get(tree, key)
+            if payload is not None:
+                rows.append((key, payload))
+        self._index = end
+        self.done = end == len(self._keys)
+        return rows
+
+    def _series(self) -> Batch:
+        _, stop, step = self._bounds
+        start = self._position
+        end = start + SERIES_ROWS * step
+        last = stop + (1 if step > 0 else -1)
+        end = min(end, last) if step > 0 else max(end, last)
+        rows: Batch = [(None, (value,)) for value in range(start, end, step)]
+        self._position = start + SERIES_ROWS * step
+        self.done = self._position > stop if step > 0 else self._position < stop
+        return rows
+
+
+async def batches(
+    cursor: Cursor, txn: Transaction, session: SessionLike
+) -> AsyncIterator[Batch]:
+    """All batches, waiting for pages and giving others a turn every few milliseconds."""
+    sleep = session.engine.clock.sleep
+    rows = 0
+    while not cursor.done:
+        try:
+            batch = cursor.next(txn)
+        except Suspend as suspend:
+            await resumed(suspend)
+            continue
+        if batch:
+            yield batch
+        rows += len(batch) + 20
+        if rows >= ROWS_PER_STEP:
+            rows = 0
+            await sleep(0)

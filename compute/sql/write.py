@@ -1,0 +1,297 @@
+"""INSERT, UPDATE and DELETE on one table: what they mean, as data. `write_run` makes them run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from compute.sql.access import Access, choose
+from compute.sql.binder import Binder, Parameters, Scope
+from compute.sql.casts import ASSIGNMENT, can_cast, cast
+from compute.sql.catalog import Catalog, Table
+from compute.sql.expressions import Const, Local, Node
+from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
+from compute.sql.select import Output, Select, arg, bind_outputs, find_table, table_scope, understand
+from compute.sql.syntax import identifier, parse
+from compute.sql.types import TEXT, UNKNOWN, display
+from polarless.errors import CallerMistake
+
+
+@dataclass(slots=True)
+class Conflict:
+    """ON CONFLICT: ``assignments`` empty is DO NOTHING."""
+
+    assignments: list[tuple[int, Node]] = field(default_factory=list)
+    where: Node | None = None
+
+
+@dataclass(slots=True)
+class Insert:
+    """Rows are complete: a node for each column of the table. Either ``rows`` or ``query``."""
+
+    table: Table
+    rows: list[list[Node]]
+    query: Select | None = None
+    conflict: Conflict | None = None
+    returning: list[Output] | None = None
+
+
+@dataclass(slots=True)
+class Update:
+    """``assignments`` None is a DELETE."""
+
+    access: Access
+    assignments: list[tuple[int, Node]] | None
+    returning: list[Output] | None = None
+
+    @property
+    def changes_key(self) -> bool:
+        """Whether rows move to another key."""
+        key = self.access.table.primary_key
+        return any(index in key for index, _ in self.assignments or ())
+
+
+# ------------------------------------------------------------------------------------------- INSERT
+
+
+def understand_insert(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -> Insert:
+    """The meaning of an exp.Insert. Raises `CallerMistake`."""
+    if arg(tree, "with"):
+        raise not_supported("WITH")
+    if tree.args.get("by_name") or tree.args.get("overwrite"):
+        raise SyntaxMistake("syntax error in INSERT")
+    target = tree.this
+    table_tree = target.this if isinstance(target, exp.Schema) else target
+    if not isinstance(table_tree, exp.Table):
+        raise SyntaxMistake("syntax error in INSERT")
+    table = find_table(table_tree, catalog)
+    columns = (
+        [_column(table, identifier(node)) for node in target.expressions]
+        if isinstance(target, exp.Schema)
+        else list(range(len(table.columns)))
+    )
+    if len(set(columns)) < len(columns):
+        name = next(table.columns[i].name for i in columns if columns.count(i) > 1)
+        raise CallerMistake(f'column "{name}" specified more than once', sqlstate="42701")
+    explicit = isinstance(target, exp.Schema)
+    source = tree.expression
+    found = Insert(table, [])
+    if tree.args.get("default"):
+        found.rows = [complete(table, [], [])]
+    elif isinstance(source, exp.Values):
+        binder = Binder(Scope(), parameters, text)
+        for item in source.expressions:
+            values = item.expressions if isinstance(item, exp.Tuple) else [item]
+            nodes = [None if _is_default(value) else binder.bind(value) for value in values]
+            found.rows.append(_row(table, columns, nodes, explicit=explicit))
+    elif isinstance(source, (exp.Select, exp.Subquery)):
+        while isinstance(source, exp.Subquery):
+            source = source.this
+        found.query = understand(source, catalog, parameters, text)
+        locals_: list[Node | None] = [
+            Local(f"v{i}", o.node.type, o.node.typmod, nullable=o.node.nullable)
+            for i, o in enumerate(found.query.outputs)
+        ]
+        found.rows = [_row(table, columns, locals_, explicit=explicit)]
+    else:
+        raise not_supported("this kind of INSERT")
+    alias = table_tree.args.get("alias")
+    scope_name = identifier(alias.this) if alias is not None else table.name
+    found.conflict = _conflict(tree.args.get("conflict"), table, scope_name, parameters, text)
+    found.returning = _returning(tree, Scope(table, scope_name), parameters, text)
+    return found
+
+
+def _column(table: Table, name: str) -> int:
+    index = table.index.get(name)
+    if index is None:
+        raise unknown_column(name, table.name)
+    return index
+
+
+def _is_default(node: Any) -> bool:
+    if isinstance(node, exp.Var):
+        return str(node.this).upper() == "DEFAULT"
+    return isinstance(node, exp.Column) and node.sql().upper() == "DEFAULT"
+
+
+def _row(
+    table: Table,
+    columns: list[int],
+    nodes: list[Node | None],
+    *,
+    explicit: bool,
+) -> list[Node]:
+    if len(nodes) > len(columns):
+        raise CallerMistake("INSERT has more expressions than target columns", sqlstate="42601")
+    if explicit and len(nodes) < len(columns):
+        raise CallerMistake("INSERT has more target columns than expressions", sqlstate="42601")
+    return complete(table, columns[: len(nodes)], nodes)
+
+
+def complete(table: Table, columns: list[int], nodes: list[Node | None]) -> list[Node]:
+    """A node for every column: what is given (None: DEFAULT), else the default, else NULL."""
+    row: list[Node | None] = [None] * len(table.columns)
+    for index, node in zip(columns, nodes):
+        row[index] = None if node is None else assigned(table, index, node)
+    return [default_of(table, i) if node is None else node for i, node in enumerate(row)]
+
+
+def default_of(table: Table, index: int) -> Node:
+    """A column's default."""
+    column = table.columns[index]
+    if column.default is None:
+        return Const(None, column.type)
+    text = f"SELECT {column.default}"
+    tree = parse(text).expressions[0]
+    return assigned(table, index, Binder(Scope(), Parameters(), text).bind(tree))
+
+
+def assigned(table: Table, index: int, node: Node) -> Node:
+    """``node`` as a value of a column. Raises 42804."""
+    column = table.columns[index]
+    if node.type is not UNKNOWN and not can_cast(node, column.type, strength=ASSIGNMENT):
+        raise CallerMistake(
+            f'column "{column.name}" is of type {display(column.type)} but expression is of type '
+            f"{display(node.type)}",
+            sqlstate="42804",
+            hint="You will need to rewrite or cast the expression.",
+        )
+    return cast(node, column.type, column.typmod, strength=ASSIGNMENT)
+
+
+def _conflict(
+    clause: Any, table: Table, name: str, parameters: Parameters, text: str
+) -> Conflict | None:
+    if clause is None:
+        return None
+    if clause.args.get("constraint") is not None:
+        wanted = identifier(clause.args["constraint"])
+        if wanted != table.constraint or not table.primary_key:
+            raise CallerMistake(
+                f'constraint "{wanted}" for table "{table.name}" does not exist', sqlstate="42704"
+            )
+    keys = [identifier(_bare(key)) for key in clause.args.get("conflict_keys") or ()]
+    if keys and sorted(keys) != sorted(table.key_names):
+        raise CallerMistake(
+            "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+            sqlstate="42P10",
+        )
+    action = clause.args.get("action")
+    word = (action.name if action is not None else "").upper()
+    if not clause.expressions and "UPDATE" not in word:
+        return Conflict()
+    if not keys and clause.args.get("constraint") is None:
+        raise SyntaxMistake(
+            "ON CONFLICT DO UPDATE requires inference specification or constraint name",
+            hint="For example, ON CONFLICT (column_name).",
+        )
+
+    def excluded(column: str, qualifier: str | None) -> Node | None:
+        if qualifier != "excluded":
+            return None
+        index = _column(table, column)
+        found = table.columns[index]
+        return Local(f"w{index}", found.type, found.typmod)
+
+    scope = Scope(table, name, excluded)
+    result = Conflict(_assignments(clause.expressions, scope, parameters, text))
+    if any(index in table.primary_key for index, _ in result.assignments):
+        raise not_supported("ON CONFLICT DO UPDATE of a primary key column")
+    where = clause.args.get("where")
+    if where is not None:
+        result.where = Binder(scope, parameters, text).condition(where.this, "WHERE")
+    return result
+
+
+def _bare(key: Any) -> Any:
+    while isinstance(key, (exp.Ordered, exp.Paren, exp.Column)):
+        key = key.this
+    return key
+
+
+# -------------------------------------------------------------------------------- UPDATE and DELETE
+
+
+def understand_update(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -> Update:
+    """The meaning of an exp.Update. Raises `CallerMistake`."""
+    _refuse(tree, ("from", "UPDATE ... FROM"), ("with", "WITH"), ("order", "ORDER BY in UPDATE"))
+    _refuse(tree, ("limit", "LIMIT in UPDATE"))
+    scope = table_scope(tree.this, catalog)
+    assert scope.table is not None
+    assignments = _assignments(tree.expressions, scope, parameters, text)
+    return Update(
+        _where(tree, scope, parameters, text),
+        assignments,
+        _returning(tree, scope, parameters, text),
+    )
+
+
+def understand_delete(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -> Update:
+    """The meaning of an exp.Delete. Raises `CallerMistake`."""
+    _refuse(tree, ("using", "DELETE ... USING"), ("with", "WITH"), ("order", "ORDER BY in DELETE"))
+    _refuse(tree, ("limit", "LIMIT in DELETE"))
+    scope = table_scope(tree.this, catalog)
+    return Update(
+        _where(tree, scope, parameters, text), None, _returning(tree, scope, parameters, text)
+    )
+
+
+def _refuse(tree: Any, *what: tuple[str, str]) -> None:
+    for name, words in what:
+        if arg(tree, name):
+            raise not_supported(words)
+
+
+def _where(tree: Any, scope: Scope, parameters: Parameters, text: str) -> Access:
+    clause = tree.args.get("where")
+    binder = Binder(scope, parameters, text)
+    assert scope.table is not None
+    where = binder.condition(clause.this, "WHERE") if clause is not None else None
+    return choose(scope.table, where)
+
+
+def _assignments(
+    trees: list[Any], scope: Scope, parameters: Parameters, text: str
+) -> list[tuple[int, Node]]:
+    table = scope.table
+    assert table is not None
+    binder = Binder(scope, parameters, text)
+    found: list[tuple[int, Node]] = []
+    for tree in trees:
+        if not isinstance(tree, exp.EQ):
+            raise SyntaxMistake(f'syntax error at or near "{tree.sql()[:60]}"')
+        targets, values = [tree.this], [tree.expression]
+        if isinstance(tree.this, exp.Tuple):
+            if not isinstance(tree.expression, exp.Tuple):
+                raise not_supported("UPDATE with a row or subquery source")
+            targets, values = tree.this.expressions, tree.expression.expressions
+            if len(targets) != len(values):
+                raise SyntaxMistake("number of columns does not match number of values")
+        for target, value in zip(targets, values):
+            index = _column(table, identifier(_bare(target)))
+            if any(index == other for other, _ in found):
+                raise CallerMistake(
+                    f'multiple assignments to same column "{table.columns[index].name}"',
+                    sqlstate="42601",
+                )
+            if _is_default(value):
+                found.append((index, default_of(table, index)))
+            else:
+                found.append((index, assigned(table, index, binder.bind(value))))
+    return found
+
+
+def _returning(
+    tree: Any, scope: Scope, parameters: Parameters, text: str
+) -> list[Output] | None:
+    clause = tree.args.get("returning")
+    if clause is None:
+        return None
+    outputs = bind_outputs(clause, Binder(scope, parameters, text), scope)
+    return [
+        Output(o.name, cast(o.node, TEXT) if o.node.type is UNKNOWN else o.node) for o in outputs
+    ]
+

@@ -1,0 +1,560 @@
+"""Running INSERT, UPDATE and DELETE: generated code around the transaction's write set.
+
+    INSERT   values -> payload and key -> txn.insert, False: duplicate (or ON CONFLICT)
+    UPDATE   key -> lock_and_get (newest version) -> WHERE again -> new payload -> put
+    DELETE   the same with None
+
+By full primary key, or with a handful of rows, it is one synchronous generated function. All else
+is a coroutine: rows that the statement's snapshot shows are looked at one by one, each is locked,
+read again at its newest version, and changed if WHERE still holds (PostgreSQL's READ COMMITTED).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from compute.buffer.waits import Suspend, resumed
+from compute.sql.catalog import Table, key_expression
+from compute.sql.expressions import Emitter, Node, ParamSlot
+from compute.sql.mistakes import duplicate_key, null_in_column
+from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike, command_complete
+from compute.sql.rowcode import (
+    base_names,
+    compile_function,
+    emit_params,
+    emit_row,
+    param_decoder,
+    start_step,
+)
+from compute.sql.scan import ROWS_PER_STEP, Source, batches
+from compute.sql.select import Output
+from compute.sql.select_run import ENTRY_BYTES, Reader, Work
+from compute.sql.select_run import Output as Chunks
+from compute.sql.types import NUMERIC, to_text
+from compute.sql.write import Conflict, Insert, Update
+from polarless.errors import CallerMistake
+
+if TYPE_CHECKING:
+    from compute.btree.tree import Tree
+    from compute.txn.transaction import Transaction
+
+# Rows of VALUES that are written out one by one in the generated function.
+INLINE_ROWS_MAX: Final = 32
+
+
+class RowIds:
+    """Counters for tables without a primary key, by tree. The largest id in use is read once; from
+    then on this node, the only writer, counts by itself.
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[int, Iterator[int]] = {}
+
+    def counter(self, txn: Transaction, tree: Tree) -> Iterator[int]:
+        """The tree's counter. May raise a `Suspend` the first time."""
+        found = self._counters.get(tree.tree_id)
+        if found is None:
+            largest = _largest(txn, tree)
+            found = self._counters[tree.tree_id] = itertools.count(largest + 1)
+        return found
+
+    def next(self, txn: Transaction, tree: Tree) -> int:
+        """A fresh id. May raise a `Suspend`."""
+        found = self._counters.get(tree.tree_id)
+        return next(found if found is not None else self.counter(txn, tree))
+
+    def forget(self) -> None:
+        """The node is no writer any more."""
+        self._counters.clear()
+
+
+def _largest(txn: Transaction, tree: Tree) -> int:
+    """The largest key that was ever committed here, deleted or not: ids may not come back."""
+    largest = 0
+    position: Any = None
+    while True:
+        frame, keys, position = tree.rows_in(position, None, None, reverse=True)
+        if keys:
+            largest = int(max(keys))
+            break
+        if position is None:
+            break
+    own = txn.writes.get(tree.tree_id)
+    return max(largest, *own) if own else largest
+
+
+# -------------------------------------------------------------------------------------- common code
+
+
+def not_null_violation(table: Table, index: int, *values: Any) -> CallerMistake:
+    """23502 with the row, as PostgreSQL shows it."""
+    error = null_in_column(table.columns[index].name, table.name)
+    shown = [
+        "null" if value is None else to_text(value, column.type, column.typmod)
+        for value, column in zip(values, table.columns)
+    ]
+    error.detail = f"Failing row contains ({', '.join(shown)})."[:1000]
+    return error
+
+
+def emit_new_row(out: Emitter, table: Table, nodes: list[Node], prefix: str = "n") -> list[str]:
+    """Compute every column, check NOT NULL. Returns the names of the values."""
+    names: list[str] = []
+    for index, node in enumerate(nodes):
+        source = node.emit(out)
+        name = f"{prefix}{index}"
+        out.line(f"{name} = {source}")
+        names.append(name)
+    _emit_not_null(out, table, names, [node.nullable for node in nodes])
+    return names
+
+
+def _emit_not_null(out: Emitter, table: Table, names: list[str], nullable: list[bool]) -> None:
+    for index, column in enumerate(table.columns):
+        if column.not_null and nullable[index]:
+            out.names |= {"not_null_violation": not_null_violation, "table": table}
+            values = ", ".join(names)
+            out.line(
+                f"if {names[index]} is None: raise not_null_violation(table, {index}, {values})"
+            )
+
+
+def stored(table: Table, names: list[str]) -> str:
+    """Source for the tuple that goes into the payload."""
+    parts = []
+    for name, column in zip(names, table.columns):
+        if column.type is NUMERIC:
+            known = f"str({name})"
+            parts.append(known if column.not_null else f"(None if {name} is None else {known})")
+        else:
+            parts.append(name)
+    return f"({', '.join(parts)},)" if parts else "()"
+
+
+def raise_duplicate(table: Table, key: Any) -> None:
+    """23505."""
+    raise duplicate_key(table.constraint, table.key_names, table.key_values(key))
+
+
+def _emit_returning(
+    out: Emitter, outputs: list[Output] | None, results: tuple[int, ...], append: str
+) -> None:
+    """Encode the row ``r`` and append it."""
+    if outputs is None:
+        return
+    nodes = [output.node for output in outputs]
+    values = [node.emit(out) for node in nodes]
+    out.line(f"{append}({emit_row(out, values, nodes, results)})")
+
+
+# ------------------------------------------------------------------------------------------- INSERT
+
+
+def emit_insert(
+    out: Emitter, found: Insert, nodes: list[Node], results: tuple[int, ...]
+) -> None:
+    """One row; ``count`` and ``append`` are in scope when they are needed."""
+    table = found.table
+    out.names |= {"tree": table.tree, "table": table, "raise_duplicate": raise_duplicate}
+    names = emit_new_row(out, table, nodes)
+    out.line(f"row = {stored(table, names)}")
+    if table.primary_key:
+        out.line(f"key = {key_expression(table, names)}")
+    else:
+        out.line("key = next_id(txn, tree)")
+    conflict = found.conflict
+    if conflict is None:
+        out.line("if not txn.insert(tree, key, pack_row(row)): raise_duplicate(table, key)")
+    elif not conflict.assignments:
+        with out.block("if not txn.insert(tree, key, pack_row(row))"):
+            out.line("row = None")
+    else:
+        _emit_upsert(out, table, conflict, names)
+    with out.block("if row is not None" if conflict is not None else "if True"):
+        out.line("count += 1")
+        if found.returning is not None:
+            out.line("r = row")
+            _emit_returning(out, found.returning, results, "append")
+
+
+def _emit_upsert(out: Emitter, table: Table, conflict: Conflict, names: list[str]) -> None:
+    out.line("old = txn.lock_and_get(tree, key)")
+    with out.block("if old is None"):
+        out.line("txn.put(tree, key, pack_row(row))")
+    with out.block("else"):
+        out.line("r = unpack(old)")
+        for index, name in enumerate(names):
+            out.line(f"w{index} = {name}")
+        with out.block("while True"):
+            if conflict.where is not None:
+                test = conflict.where.emit(out)
+                with out.block(f"if {test} is not True"):
+                    out.line("row = None")
+                    out.line("break")
+            _emit_assignments(out, table, conflict.assignments)
+            out.line("txn.put(tree, key, pack_row(r))")
+            out.line("row = r")
+            out.line("break")
+
+
+def _emit_assignments(out: Emitter, table: Table, assignments: list[tuple[int, Node]]) -> None:
+    """Change the list ``r``: every value is computed of the old row first."""
+    values = [(index, node.emit(out), node) for index, node in assignments]
+    # What is emitted may be a column itself (SET a = b, b = a): copy before the first store.
+    copied: list[tuple[int, str, Node]] = []
+    for index, source, node in values:
+        if len(values) > 1 and source.startswith("r["):
+            name = out.temp()
+            out.line(f"{name} = {source}")
+            source = name
+        copied.append((index, source, node))
+    for index, source, node in copied:
+        column = table.columns[index]
+        if column.not_null and node.nullable:
+            out.names |= {"update_violation": _update_violation, "table": table}
+            out.line(f"if {source} is None: raise update_violation(table, {index}, r)")
+    for index, source, node in copied:
+        if table.columns[index].type is NUMERIC:
+            source = f"None if {source} is None else str({source})" if node.nullable else (
+                f"str({source})"
+            )
+        out.line(f"r[{index}] = {source}")
+
+
+def _update_violation(table: Table, index: int, row: list[Any]) -> CallerMistake:
+    values = list(row)
+    values[index] = None
+    return not_null_violation(table, index, *values)
+
+
+class InsertBound(Bound):
+    """INSERT ... VALUES or SELECT with its formats."""
+
+    __slots__ = ("_decode", "_found", "_reader", "_row_ids", "_rows_code")
+
+    def __init__(
+        self,
+        plan: Plan,
+        found: Insert,
+        row_ids: RowIds,
+        slots: list[ParamSlot],
+        params: tuple[int, ...],
+        results: tuple[int, ...],
+    ) -> None:
+        self._found = found
+        self._row_ids = row_ids
+        run = self._generate_run(slots, params, results) if plan.fast else None
+        super().__init__(plan, results, run)
+        self._decode = param_decoder(slots, params)
+        self._rows_code: list[Callable[..., int]] = []
+        self._reader: Reader | None = None
+        if found.query is not None:
+            self._reader = Reader(found.query, slots, None)
+            self._rows_code = [self._generate_row(found.rows[0], slots, results, from_query=True)]
+        elif not plan.fast:
+            self._rows_code = [self._generate_row(row, slots, results) for row in found.rows]
+
+    def _names(self, out: Emitter) -> None:
+        out.names["next_id"] = self._row_ids.next
+
+    def _generate_run(
+        self, slots: list[ParamSlot], params: tuple[int, ...], results: tuple[int, ...]
+    ) -> Callable[[Any, Params], bytes | None]:
+        found = self._found
+        out = Emitter(base_names())
+        self._names(out)
+        emit_params(out, slots, params)
+        out.line("txn = session.txn")
+        single = len(found.rows) == 1 and found.conflict is None and found.returning is None
+        if single:
+            # The tag is known: INSERT 0 1.
+            table = found.table
+            out.names |= {"tree": table.tree, "table": table, "raise_duplicate": raise_duplicate}
+            names = emit_new_row(out, table, found.rows[0])
+            key = key_expression(table, names) if table.primary_key else "next_id(txn, tree)"
+            out.line(f"key = {key}")
+            out.line(
+                f"if not txn.insert(tree, key, pack_row({stored(table, names)})): "
+                "raise_duplicate(table, key)"
+            )
+            out.line(f"return {command_complete('INSERT 0 1')!r}")
+            return compile_function("run", "session, params", out)
+        out.names["command_complete"] = command_complete
+        out.line("count = 0")
+        out.line("rows = []; append = rows.append")
+        for row in found.rows:
+            emit_insert(out, found, row, results)
+        out.line('rows.append(command_complete(f"INSERT 0 {count}"))')
+        out.line('return b"".join(rows)')
+        return compile_function("run", "session, params", out)
+
+    def _generate_row(
+        self,
+        row: list[Node],
+        slots: list[ParamSlot],
+        results: tuple[int, ...],
+        *,
+        from_query: bool = False,
+    ) -> Callable[..., int]:
+        """``insert(session, P, txn, values, append) -> count``."""
+        out = start_step(slots)
+        self._names(out)
+        if from_query:
+            assert self._found.query is not None
+            count = len(self._found.query.outputs)
+            if count:
+                out.line(f"({', '.join(f'v{i}' for i in range(count))},) = values")
+        out.line("count = 0")
+        emit_insert(out, self._found, row, results)
+        out.line("return count")
+        return compile_function("insert", "session, P, txn, values, append", out)
+
+    async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
+        """See `Bound.rows`."""
+        values = self._decode(params)
+        txn = session.txn
+        assert txn is not None
+        output = Chunks(sink)
+        work = Work("INSERT ... SELECT")
+        count = 0
+        if self._found.query is None:
+            code = [(function, ()) for function in self._rows_code]
+            count = await self._insert_all(session, values, txn, code, output)
+        else:
+            function = self._rows_code[0]
+            query = self._found.query
+            # A table that feeds itself would never end: read all of it before the first write.
+            own = query.access is not None and query.access.table is self._found.table
+            kept: list[Any] = []
+            assert self._reader is not None
+            async for found in self._reader.entries(session, values, txn):
+                if own:
+                    kept += found
+                    work.add(ENTRY_BYTES * len(found))
+                    continue
+                code = [(function, row) for row in found]
+                count += await self._insert_all(session, values, txn, code, output)
+            if kept:
+                code = [(function, row) for row in kept]
+                count += await self._insert_all(session, values, txn, code, output)
+        await output.flush()
+        return f"INSERT 0 {count}"
+
+    async def _insert_all(
+        self,
+        session: SessionLike,
+        values: Any,
+        txn: Transaction,
+        code: list[tuple[Callable[..., int], Any]],
+        output: Chunks,
+    ) -> int:
+        count = 0
+        for number, (function, row) in enumerate(code, 1):
+            returned: list[bytes] = []
+            count += await retried(function, session, values, txn, row, returned.append)
+            if returned:
+                await output.add(returned)
+            if number % 500 == 0:
+                await session.engine.clock.sleep(0)
+        return count
+
+
+async def retried(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that changes nothing before it raises a `Suspend`, until it does not."""
+    while True:
+        try:
+            return function(*args)
+        except Suspend as suspend:
+            await resumed(suspend)
+
+
+# -------------------------------------------------------------------------------- UPDATE and DELETE
+
+
+def _emit_change(
+    out: Emitter, found: Update, results: tuple[int, ...], *, nothing: str
+) -> None:
+    """From ``payload``, the newest version under lock, to the write; ``nothing`` leaves."""
+    table = found.access.table
+    out.line(f"if payload is None: {nothing}")
+    needs_row = found.assignments is not None or found.access.rest or found.returning is not None
+    if needs_row:
+        out.line("r = unpack(payload)")
+    for node in found.access.rest:
+        out.line(f"if {node.emit(out)} is not True: {nothing}")
+    if found.assignments is None:
+        out.line("txn.put(tree, key, None)")
+        return
+    _emit_assignments(out, table, found.assignments)
+    out.line("txn.put(tree, key, pack_row(r))")
+
+
+class UpdateBound(Bound):
+    """UPDATE or DELETE with its formats."""
+
+    __slots__ = ("_change", "_decode", "_found", "_matches", "_source")
+
+    def __init__(
+        self,
+        plan: Plan,
+        found: Update,
+        slots: list[ParamSlot],
+        params: tuple[int, ...],
+        results: tuple[int, ...],
+    ) -> None:
+        self._found = found
+        run = self._generate_run(slots, params, results) if plan.fast else None
+        super().__init__(plan, results, run)
+        self._decode = param_decoder(slots, params)
+        self._source = Source(found.access, None, slots)
+        self._matches = self._generate_matches(slots)
+        self._change = self._generate_change(slots, results)
+
+    @property
+    def _verb(self) -> str:
+        return "DELETE" if self._found.assignments is None else "UPDATE"
+
+    def _generate_run(
+        self, slots: list[ParamSlot], params: tuple[int, ...], results: tuple[int, ...]
+    ) -> Callable[[Any, Params], bytes | None]:
+        found = self._found
+        out = Emitter(base_names())
+        out.names |= {"tree": found.access.table.tree}
+        emit_params(out, slots, params)
+        nothing = f"return {command_complete(f'{self._verb} 0')!r}"
+        key = found.access.emit_point(out, empty=nothing)
+        out.line(f"key = {key}")
+        out.line("txn = session.txn")
+        out.line("payload = txn.lock_and_get(tree, key)")
+        _emit_change(out, found, results, nothing=nothing)
+        done = command_complete(f"{self._verb} 1")
+        if found.returning is None:
+            out.line(f"return {done!r}")
+        else:
+            nodes = [output.node for output in found.returning]
+            values = [node.emit(out) for node in nodes]
+            out.line(f"return {emit_row(out, values, nodes, results)} + {done!r}")
+        return compile_function("run", "session, params", out)
+
+    def _generate_matches(self, slots: list[ParamSlot]) -> Callable[..., list[Any]]:
+        """``matches(session, P, batch)``: keys of the rows that WHERE takes."""
+        out = start_step(slots)
+        rest = self._found.access.rest
+        if not rest:
+            out.line("return [key for key, _ in batch]")
+            return compile_function("matches", "session, P, batch", out)
+        out.line("found = []")
+        out.line("for key, payload in batch:")
+        out.indent += 1
+        out.line("r = unpack(payload)")
+        for node in rest:
+            out.line(f"if {node.emit(out)} is not True: continue")
+        out.line("found.append(key)")
+        out.indent -= 1
+        out.line("return found")
+        return compile_function("matches", "session, P, batch", out)
+
+    def _generate_change(
+        self, slots: list[ParamSlot], results: tuple[int, ...]
+    ) -> Callable[..., Any]:
+        """``change(session, P, txn, key, append)``: True, or None if the row is gone.
+
+        An UPDATE that moves rows deletes here and returns ``(new key, payload)``.
+        """
+        found = self._found
+        table = found.access.table
+        out = start_step(slots)
+        out.names |= {"tree": table.tree}
+        out.line("payload = txn.lock_and_get(tree, key)")
+        if found.changes_key:
+            out.line("if payload is None: return None")
+            out.line("r = unpack(payload)")
+            for node in found.access.rest:
+                out.line(f"if {node.emit(out)} is not True: return None")
+            assert found.assignments is not None
+            _emit_assignments(out, table, found.assignments)
+            sources = [_loaded(table, index, out) for index in range(len(table.columns))]
+            out.line(f"moved = ({key_expression(table, sources)}, pack_row(r))")
+            out.line("txn.put(tree, key, None)")
+            _emit_returning(out, found.returning, results, "append")
+            out.line("return moved")
+        else:
+            _emit_change(out, found, results, nothing="return None")
+            _emit_returning(out, found.returning, results, "append")
+            out.line("return True")
+        return compile_function("change", "session, P, txn, key, append", out)
+
+    async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
+        """See `Bound.rows`."""
+        values = self._decode(params)
+        txn = session.txn
+        assert txn is not None
+        output = Chunks(sink)
+        work = Work("an UPDATE of the primary key")
+        moved: list[tuple[Any, bytes]] = []
+        returned: list[bytes] = []
+        count = 0
+        moves = self._found.changes_key
+        waiting: list[list[Any]] = []
+        async for batch in batches(self._source.cursor(session, values), txn, session):
+            keys = self._matches(session, values, batch)
+            if moves:
+                # A row must not be met again under its new key.
+                waiting.append(keys)
+                work.add(ENTRY_BYTES * len(keys))
+                continue
+            count += await self._change_all(session, values, txn, keys, returned, moved)
+            if returned:
+                await output.add(returned)
+                returned.clear()
+        for keys in waiting:
+            count += await self._change_all(session, values, txn, keys, returned, moved)
+            work.add(sum(len(payload) for _, payload in moved[-len(keys) :]))
+        table = self._found.access.table
+        for number, (key, payload) in enumerate(moved, 1):
+            if not await retried(txn.insert, table.tree, key, payload):
+                raise_duplicate(table, key)
+            if number % 500 == 0:
+                await session.engine.clock.sleep(0)
+        await output.add(returned)
+        await output.flush()
+        return f"{self._verb} {count}"
+
+    async def _change_all(
+        self,
+        session: SessionLike,
+        values: Any,
+        txn: Transaction,
+        keys: list[Any],
+        returned: list[bytes],
+        moved: list[tuple[Any, bytes]],
+    ) -> int:
+        count = 0
+        change = self._change
+        append = returned.append
+        for number, key in enumerate(keys, 1):
+            try:
+                result = change(session, values, txn, key, append)
+            except Suspend as suspend:
+                await resumed(suspend)
+                result = await retried(change, session, values, txn, key, append)
+            if result is not None:
+                count += 1
+                if result is not True:
+                    moved.append(result)
+            if number % ROWS_PER_STEP == 0:
+                await session.engine.clock.sleep(0)
+        return count
+
+
+def _loaded(table: Table, index: int, out: Emitter) -> str:
+    """Source for the value of a stored column of ``r``."""
+    if table.columns[index].type is not NUMERIC:
+        return f"r[{index}]"
+    from decimal import Decimal
+
+    out.names["Decimal_"] = Decimal
+    return f"Decimal_(r[{index}])"
+
