@@ -1,0 +1,236 @@
+"""The processes that control started or found, one `Link` each.
+
+What the next control needs is written before anything depends on it: a process's record right after
+its start. One that was started in the instant before a kill is found by its command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from polarless.config import HOST, ClusterConfig, ControlConfig
+from polarless.control import launch
+from polarless.control.decisions import Ended, Event
+from polarless.control.link import Link
+from polarless.control.membership import STARTING, Member, Membership
+from polarless.kernel.world import World
+from polarless.net.datadir import (
+    DataDirectory,
+    clear_words,
+    remove_shared_memory,
+    shared_memory_names,
+)
+from polarless.net.processes import Machine, ProcessId
+from polarless.wire.control import COMPUTE, KINDS, MEMORY, STORAGE, RunRecord
+
+SIGKILL: Final = 9
+SIGTERM: Final = 15
+# Words of a home's cells region before the admission words.
+FIRST_ADMISSION_WORD: Final = 8
+
+
+class Crew:
+    """All processes of one cluster."""
+
+    def __init__(
+        self,
+        world: World,
+        machine: Machine,
+        data: DataDirectory,
+        *,
+        cluster: bytes,
+        settings: ClusterConfig,
+        config: ControlConfig,
+        members: Membership,
+        python: str,
+        serve_fd: int,
+        ports: dict[str, list[int]],
+        emit: Callable[[Event], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+    ) -> None:
+        self.links: dict[str, Link] = {}
+        # Node -> its ports, kept over restarts so that others find it again.
+        self.ports = ports
+        self._world = world
+        self._machine = machine
+        self._data = data
+        self._cluster = cluster
+        self._settings = settings
+        self._config = config
+        self._members = members
+        self._python = python
+        self._serve_fd = serve_fd
+        self._emit = emit
+        self._spawn = spawn
+
+    def start(self, member: Member, *, home_epoch: int) -> None:
+        """Start the process of a member in its role."""
+        self._choose_addresses(member)
+        config = launch.node_config(
+            member,
+            self._members,
+            self._settings,
+            cluster=self._cluster,
+            data=str(self._data.root),
+            run=str(self._data.run),
+            home_epoch=home_epoch,
+            serve_fd=self._serve_fd,
+        )
+        name = member.name
+        self._data.write(f"run/{name}.config.json", config)
+        process = self._machine.spawn(
+            launch.command(self._python, member, config_path(self._data, name)),
+            output=self._data.run / f"{name}.ready",
+            errors=self._data.logs / f"{name}.log",
+            inherit=(self._serve_fd,) if member.kind == COMPUTE else (),
+            environment={"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
+        )
+        self.follow(member, process)
+        self.remember(member)
+
+    def follow(self, member: Member, process: ProcessId) -> None:
+        """Watch a process and keep a line to it."""
+        name = member.name
+        member.pid = process.pid
+        link = self.links[name] = Link(
+            name,
+            process,
+            member.address,
+            world=self._world,
+            data=self._data,
+            cluster=self._cluster,
+            config=self._config,
+            emit=self._emit,
+        )
+
+        def ended(code: int | None) -> None:
+            link.close()
+            if self.links.get(name) is link:
+                del self.links[name]
+                self.bury(member)
+                self._emit(Ended(name, code))
+                self.remember(member)
+
+        self._machine.watch(process, ended)
+        self._spawn(link.run(), f"link {name}")
+
+    def bury(self, member: Member) -> None:
+        """Remove what a dead memory node left. Nobody may go on reading a dead home's cell."""
+        if member.kind != MEMORY:
+            return
+        names = shared_memory_names(self._cluster, member.name)
+        for region in names:
+            if region.endswith("cells"):
+                clear_words(region, FIRST_ADMISSION_WORD)
+        remove_shared_memory(names)
+
+    def learn_addresses(self, member: Member) -> None:
+        """Take the addresses that the node's READY line said."""
+        link = self.links.get(member.name)
+        if link is not None:
+            member.address = link.address
+            member.sql = str(link.ready.get("sql", member.sql))
+
+    def remember(self, member: Member) -> None:
+        """Write a member's record."""
+        link = self.links.get(member.name)
+        process = link.process if link else ProcessId(0, 0)
+        self._data.write_record(
+            RunRecord(
+                member.name, member.role, process.pid, process.start, member.address, member.sql,
+                member.epoch, member.state,
+            )
+        )  # fmt: skip
+
+    def signal(self, name: str, number: int) -> None:
+        """Signal a member's process, if there is one."""
+        if name in self.links:
+            self._machine.signal(self.links[name].process, number)
+
+    def stop_all(self) -> list[str]:
+        """End all in good order, tier by tier; the names of those that had to be killed. Blocks."""
+        processes = {
+            name: (link.process, self._members[name].kind) for name, link in self.links.items()
+        }
+        return stop_tiers(self._machine, self._data, self._cluster, processes, self._config)
+
+    def close(self) -> None:
+        """Let go of all; they go on."""
+        for link in self.links.values():
+            link.close()
+
+    def _choose_addresses(self, member: Member) -> None:
+        wanted = 2 if member.kind == COMPUTE else 1
+        chosen = self.ports.get(member.name, [])
+        if len(chosen) != wanted or not all(self._machine.is_free(port) for port in chosen):
+            chosen = self.ports[member.name] = [self._machine.free_port() for _ in range(wanted)]
+        member.address = f"{HOST}:{chosen[0]}"
+        member.sql = f"{HOST}:{chosen[1]}" if member.kind == COMPUTE else ""
+
+
+def config_path(data: DataDirectory, name: str) -> str:
+    """The file that tells a node its settings; it is also how its process is recognised."""
+    return f"{data.run}/{name}.config.json"
+
+
+def running(data: DataDirectory, machine: Machine) -> dict[str, tuple[ProcessId, str]]:
+    """The living processes of the nodes, with their kind: from the records, and from /proc."""
+    found: dict[str, tuple[ProcessId, str]] = {}
+    for record in data.records():
+        process = ProcessId(record.pid, record.start)
+        if record.role in KINDS and machine.is_alive(process):
+            found[record.name] = (process, KINDS[record.role])
+    for path, process in machine.find(f"{data.run}/").items():
+        name = path.rpartition("/")[2].removesuffix(".config.json")
+        kind = name.partition("-")[0]
+        if path == config_path(data, name) and kind in (STORAGE, MEMORY, COMPUTE):
+            found.setdefault(name, (process, kind))
+    return found
+
+
+def stop_tiers(
+    machine: Machine,
+    data: DataDirectory,
+    cluster: bytes,
+    processes: dict[str, tuple[ProcessId, str]],
+    config: ControlConfig,
+) -> list[str]:
+    """End processes in good order: compute first, which writes to the others, storage last."""
+    killed: list[str] = []
+    for tier in (COMPUTE, MEMORY, STORAGE):
+        of_tier = {process: name for name, (process, kind) in processes.items() if kind == tier}
+        stubborn = machine.stop_all(list(of_tier), config.stop_grace_s)
+        killed += [of_tier[process] for process in stubborn]
+    remove_shared_memory(shared_memory_names(cluster))
+    data.forget_records()
+    return killed
+
+
+def adopt(
+    data: DataDirectory, machine: Machine, members: Membership, now: float
+) -> dict[str, ProcessId]:
+    """Take over what runs already into ``members``; its processes."""
+    alive = running(data, machine)
+    records = {record.name: record for record in data.records() if record.role in KINDS}
+    for name, (_, kind) in alive.items():
+        member = members[name] if name in members else members.add(name, PLAIN[kind])
+        config = data.read(f"run/{name}.config.json")
+        member.address = f"{HOST}:{config.get('port', 0)}"
+        member.state = STARTING
+        member.since = member.answered_at = now
+        if name in records:
+            record = records[name]
+            member.address = record.address or member.address
+            member.sql, member.epoch = record.sql, record.epoch
+    # Roles as they were last known; settling corrects them by what the nodes say.
+    for role in ("rw", "home"):
+        holders = [record.name for record in records.values() if record.role == role]
+        if alive and len(holders) == 1 and holders[0] in members:
+            for member in members.of_role(role):
+                member.role = PLAIN[member.kind]
+            members[holders[0]].role = role
+    return {name: process for name, (process, _) in alive.items()}
+
+
+PLAIN: Final = {COMPUTE: "ro", MEMORY: "memory", STORAGE: "storage"}

@@ -1,0 +1,128 @@
+"""Control's HTTP API: JSON over loopback, with the token of ``DATA/control.json``.
+
+    GET  /livez                   200 while control runs                      no token needed
+    GET  /readyz                  200 if a query would succeed, else 503      no token needed
+    GET  /status                  what ``polarless status --json`` prints
+    GET  /events                  decisions that are kept in memory
+    GET  /nodes/NAME              a node's own counters
+    POST /failover {"to": name?}  the event that says how it went
+    POST /down                    {"killed": [names]} once all nodes have ended
+
+    Authorization: Bearer TOKEN
+
+An error is ``{"error": {"message", "hint", "sqlstate"}}``: 400 for a mistake of the caller, 503 for
+what may work later, else 500.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from polarless.config import HOST
+from polarless.control.service import Service
+from polarless.errors import CallerMistake, PolarlessError, Retry
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+OPEN = frozenset({"/livez", "/readyz"})
+BODY_BYTES_MAX = 64 * 1024
+
+
+class Api:
+    """The routes over one `Service`. `start` listens, ``address`` is where."""
+
+    def __init__(self, service: Service, token: str) -> None:
+        self.address = ""
+        self._service = service
+        self._token = token
+        app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
+        app.add_routes(
+            [
+                web.get("/livez", self._livez),
+                web.get("/readyz", self._readyz),
+                web.get("/status", self._status),
+                web.get("/events", self._events),
+                web.get("/nodes/{name}", self._node),
+                web.post("/failover", self._failover),
+                web.post("/down", self._down),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self, port: int) -> None:
+        """Listen on loopback."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, HOST, port, shutdown_timeout=1.0)
+        await site.start()
+        self.address = f"{HOST}:{self._runner.addresses[0][1]}"
+
+    async def close(self) -> None:
+        """Answer what is under way, and end."""
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if request.path not in OPEN and not hmac.compare_digest(
+            given.encode(), self._token.encode()
+        ):
+            hint = "send the token of DATA/control.json as Authorization: Bearer TOKEN"
+            return _failure(401, CallerMistake("no valid token", hint=hint))
+        try:
+            return await handler(request)
+        except CallerMistake as error:
+            return _failure(400, error)
+        except PolarlessError as error:
+            return _failure(503 if isinstance(error, Retry) else 500, error)
+
+    async def _livez(self, request: web.Request) -> web.Response:
+        return web.json_response({"live": True})
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        ready = self._service.is_ready()
+        return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return web.json_response(self._service.status())
+
+    async def _events(self, request: web.Request) -> web.Response:
+        return web.json_response(self._service.events())
+
+    async def _node(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._service.node_status(request.match_info["name"]))
+
+    async def _failover(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        target = body.get("to")
+        if target is not None and not isinstance(target, str):
+            raise CallerMistake("'to' must be a node's name")
+        return web.json_response(await self._service.switch(target))
+
+    async def _down(self, request: web.Request) -> web.Response:
+        killed = await self._service.down()
+        # Answered before control ends: `close` waits for it.
+        self._service.leave()
+        return web.json_response({"killed": killed})
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    text = await request.text()
+    try:
+        values = json.loads(text or "{}")
+    except ValueError:
+        raise CallerMistake("the body is not JSON") from None
+    if not isinstance(values, dict):
+        raise CallerMistake("the body is not a JSON object")
+    return values
+
+
+def _failure(status: int, error: PolarlessError) -> web.Response:
+    fields = {"message": error.message, "hint": error.hint, "sqlstate": error.sqlstate}
+    return web.json_response({"error": fields}, status=status)

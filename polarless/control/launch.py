@@ -1,0 +1,63 @@
+"""What a node is told when it is started: its settings, as the JSON file that control writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polarless.config import HOST, ClusterConfig
+from polarless.control.membership import Member, Membership
+from polarless.wire.control import COMPUTE, HOME, MEMORY, PACKAGES, STORAGE
+
+
+def node_config(
+    member: Member,
+    members: Membership,
+    settings: ClusterConfig,
+    *,
+    cluster: bytes,
+    data: str,
+    run: str,
+    home_epoch: int,
+    serve_fd: int,
+) -> dict[str, Any]:
+    """The settings of ``member``; its own address and those of storage and home are decided."""
+    home = members.home()
+    config: dict[str, Any] = {
+        "node": member.name,
+        "cluster": cluster.hex(),
+        "host": HOST,
+        "port": port_of(member.address),
+        "data": data,
+        "verify": settings.verify,
+        "storage": members.storage().address,
+        "epoch": member.epoch,
+        "home_epoch": home_epoch,
+        "home_address": home.address if home else "",
+    }
+    if member.kind == STORAGE:
+        del config["storage"]
+    elif member.kind == MEMORY:
+        config["home"] = member.role == HOME
+        config["memory_mb"] = max(1, settings.pool_mb // settings.memory_node_count)
+    elif member.kind == COMPUTE:
+        config |= {
+            "role": member.role,
+            "home": config["home_address"],
+            "serve_fd": serve_fd,
+            "share_path": f"{run}/{member.name}.sock",
+            "port": port_of(member.address),
+            "sql_port": port_of(member.sql),
+            "cache_mb": settings.cache_mb,
+            "shared_memory": settings.shared_memory,
+        }
+    return config
+
+
+def command(python: str, member: Member, config_path: str) -> list[str]:
+    """How the process is started. ``-P``: not a module of that name in the user's folder."""
+    return [python, "-P", "-m", PACKAGES[member.kind], "--config", config_path]
+
+
+def port_of(address: str) -> int:
+    """The port of ``host:port``; 0 if there is none."""
+    return int(address.rpartition(":")[2] or 0)

@@ -1,0 +1,303 @@
+"""The control plane as it runs: carries out what `failover.Failover` decides, and shows it.
+
+Every event goes through `emit`: the core's step, then its effects in order, in one go. What takes
+time becomes a task, and its outcome the next event. Control may be killed at any moment: epochs are
+written down before the promotion that carries them, and the nodes are found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from polarless.config import HOST, ClusterConfig, ControlConfig
+from polarless.control.calls import SMALL_CALL_S, Calls
+from polarless.control.crew import SIGKILL, SIGTERM, Crew
+from polarless.control.decisions import (
+    Attach,
+    Begin,
+    Detach,
+    Effect,
+    Event,
+    HomeTaken,
+    Kill,
+    LearnEpoch,
+    Promote,
+    Promoted,
+    Ready,
+    Record,
+    Save,
+    Start,
+    Stop,
+    StopAsked,
+    SwitchAsked,
+    TakeHome,
+    TellFenced,
+    TellHome,
+    Tick,
+)
+from polarless.control.failover import Failover
+from polarless.control.membership import SERVING, Member, Membership
+from polarless.errors import CallerMistake, DeadlineExceeded
+from polarless.kernel.world import World
+from polarless.net.datadir import DataDirectory
+from polarless.net.logs import rotate
+from polarless.net.processes import Machine, ProcessId
+from polarless.wire.control import COMPUTE, CONTROL, sql_url
+
+log = logging.getLogger(__name__)
+
+EVENTS_SHOWN: Final = 20
+ROTATE_S: Final = 5.0
+
+
+class Service:
+    """One control plane over one data directory."""
+
+    def __init__(
+        self,
+        world: World,
+        machine: Machine,
+        data: DataDirectory,
+        *,
+        cluster: bytes,
+        settings: ClusterConfig,
+        config: ControlConfig,
+        members: Membership,
+        python: str,
+        serve_fd: int,
+        port: int,
+        identity: ProcessId,
+    ) -> None:
+        self.port = port
+        # What control.json holds.
+        self.saved = data.read("control.json")
+        self.core = Failover(
+            members,
+            config,
+            epoch=int(self.saved.get("epoch", 0)),
+            home_epoch=int(self.saved.get("home_epoch", 0)),
+        )
+        self.crew = Crew(
+            world,
+            machine,
+            data,
+            cluster=cluster,
+            settings=settings,
+            config=config,
+            members=members,
+            python=python,
+            serve_fd=serve_fd,
+            ports=dict(self.saved.get("ports", {})),
+            emit=self.emit,
+            spawn=self._spawn,
+        )
+        self.calls = Calls(self.core, self.crew, config, self.emit)
+        self.stopped = asyncio.Event()
+        self._clock = world.clock
+        self._data = data
+        self._cluster = cluster
+        self._config = config
+        self._identity = identity
+        self._tasks: asyncio.TaskGroup | None = None
+        self._events: deque[dict[str, Any]] = deque(
+            data.events(config.events_kept), maxlen=config.events_kept
+        )
+        self._changed = asyncio.Event()
+
+    async def run(self, adopted: dict[str, ProcessId]) -> None:
+        """Serve until `leave`, or until `down` is done. ``adopted`` processes run already."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for member in self.core.members.members.values():
+                if member.name in adopted:
+                    self.crew.follow(member, adopted[member.name])
+                else:
+                    self.crew.bury(member)
+            self.emit(Begin(adopted=bool(adopted)))
+            tasks.create_task(self._tick(), name="tick")
+            tasks.create_task(self._rotate_logs(), name="rotate logs")
+            await self.stopped.wait()
+            self._tasks = None
+            self.crew.close()
+
+    def leave(self) -> None:
+        """End control alone; the nodes go on."""
+        self.save({"pid": 0})
+        self.stopped.set()
+
+    async def down(self) -> list[str]:
+        """Stop every node in good order; the names of those that had to be killed."""
+        self.emit(StopAsked())
+        self._note(Record("down", CONTROL, "the cluster is asked to stop"))
+        killed = await asyncio.to_thread(self.crew.stop_all)
+        self._note(Record("stopped", CONTROL, "all nodes have ended"))
+        return killed
+
+    async def switch(self, target: str | None) -> dict[str, Any]:
+        """Make another node the writer; the event that says how it went.
+
+        Raises CallerMistake if that is not possible now, `DeadlineExceeded` if it took too long.
+        """
+        refusal = self.core.switch_refusal(target)
+        if refusal is not None:
+            raise CallerMistake(refusal, hint="see `polarless status`")
+        seen: dict[str, Any] | None = self._events[-1] if self._events else None
+        self.emit(SwitchAsked(target))
+        limit_s = self._config.promote_timeout_s + self._config.stop_grace_s
+        end = self._clock.now() + limit_s
+        while self._clock.now() < end:
+            for event in reversed(self._events):
+                if event is seen:
+                    break
+                if event["event"] in ("switch", "failover"):
+                    return dict(event)
+            await self._next_change(0.2)
+        raise DeadlineExceeded(
+            f"the switch did not end within {limit_s:.0f} s", hint="see `polarless status`"
+        )
+
+    async def node_status(self, name: str) -> dict[str, Any]:
+        """A node's own counters."""
+        counters: dict[str, Any] = await self.calls.call(name, "status", deadline_s=SMALL_CALL_S)
+        return counters
+
+    def is_ready(self) -> bool:
+        """Whether a query on the URL would succeed now."""
+        writer = self.core.members.writer()
+        return writer is not None and writer.state == SERVING and self.core.loss is None
+
+    def status(self) -> dict[str, Any]:
+        """What ``polarless status --json`` prints."""
+        nodes = [self._node_status(member) for member in self.core.members.members.values()]
+        broken = [node["name"] for node in nodes if node["state"] != SERVING]
+        nodes.append(
+            {
+                "name": CONTROL, "role": CONTROL, "pid": self._identity.pid,
+                "address": self.saved.get("http", ""), "state": SERVING,
+                "epoch": self.core.epoch,
+            }
+        )  # fmt: skip
+        return {
+            "url": sql_url(f"{HOST}:{self.port}"),
+            "cluster": self._cluster.hex(),
+            "data": str(self._data.root),
+            "state": "unavailable" if not self.is_ready() else "degraded" if broken else SERVING,
+            "epoch": self.core.epoch,
+            "home_epoch": self.core.home_epoch,
+            "nodes": nodes,
+            "events": list(self._events)[-EVENTS_SHOWN:],
+        }
+
+    def events(self) -> list[dict[str, Any]]:
+        """The decisions that are kept in memory, oldest first."""
+        return list(self._events)
+
+    def save(self, values: dict[str, Any]) -> None:
+        """Keep values in control.json."""
+        self.saved |= values
+        self._data.write("control.json", self.saved)
+
+    # Events in, effects out.
+
+    def emit(self, event: Event) -> None:
+        """Let the core decide, and do what it says."""
+        members = self.core.members
+        if isinstance(event, Ready):
+            self.crew.learn_addresses(members[event.name])
+        for effect in self.core.step(event, self._clock.now()):
+            self._carry_out(effect)
+        if isinstance(event, Ready | Promoted | HomeTaken) and not self.core.stopping:
+            self.crew.remember(members[event.name])
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Record():
+                self._note(effect)
+            case Save(epoch, home_epoch):
+                self.save({"epoch": epoch, "home_epoch": home_epoch})
+            case Start(name):
+                self.crew.start(self.core.members[name], home_epoch=self.core.home_epoch)
+                if self.saved.get("ports") != self.crew.ports:
+                    self.save({"ports": dict(self.crew.ports)})
+            case Kill(name):
+                self.crew.signal(name, SIGKILL)
+            case Stop(name):
+                self.crew.signal(name, SIGTERM)
+            case Promote():
+                self._spawn(self.calls.promote(effect), f"promote {effect.name}")
+            case TakeHome():
+                self._spawn(self.calls.take_home(effect), f"take home {effect.name}")
+            case TellHome():
+                self._spawn(self.calls.tell_home(effect), f"tell home {effect.name}")
+            case Attach():
+                self._spawn(self.calls.attach(effect), f"attach {effect.name}")
+            case Detach(name):
+                self._spawn(self.calls.detach(name), f"detach {name}")
+            case TellFenced(name, epoch):
+                self._spawn(self.calls.fence(name, epoch), f"fence {name}")
+            case LearnEpoch():
+                self._spawn(self.calls.learn_epoch(), "learn epoch")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        if self._tasks is None:
+            work.close()
+            return
+        self._tasks.create_task(work, name=name)
+
+    def _note(self, record: Record) -> None:
+        at = datetime.fromtimestamp(self._clock.wall_us() / 1e6, UTC)
+        event = {
+            "at": at.isoformat(timespec="milliseconds"),
+            "event": record.event,
+            "node": record.node,
+            "text": record.text,
+            **record.fields,
+        }
+        self._events.append(event)
+        self._data.append_event(event, self._config.events_file_bytes_max)
+        log.info("%s: %s: %s", record.event, record.node, record.text)
+        self._changed.set()
+
+    async def _next_change(self, at_most_s: float) -> None:
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), at_most_s)
+        except TimeoutError:
+            return
+
+    def _node_status(self, member: Member) -> dict[str, Any]:
+        said = member.fields.get("state")
+        node: dict[str, Any] = {
+            "name": member.name, "role": member.role, "pid": member.pid,
+            "address": member.address,
+            "state": said if member.state == SERVING and isinstance(said, str) else member.state,
+            "epoch": int(member.fields.get("epoch") or member.epoch),
+        }  # fmt: skip
+        if member.kind == COMPUTE:
+            node["sql_url"] = sql_url(member.sql)
+        if member.reason and not member.is_live:
+            node["reason"] = member.reason
+        return node
+
+    async def _tick(self) -> None:
+        interval_s = self._config.ping_interval_s
+        last = self._clock.now()
+        while not self.stopped.is_set():
+            await self._clock.sleep(interval_s)
+            now = self._clock.now()
+            gap_s, last = now - last, now
+            self.emit(Tick(paused_s=gap_s - interval_s if gap_s > 3 * interval_s else 0.0))
+
+    async def _rotate_logs(self) -> None:
+        while not self.stopped.is_set():
+            for path in self._data.logs.glob("*.log"):
+                rotate(path, self._config.log_file_bytes_max)
+            try:
+                await asyncio.wait_for(self.stopped.wait(), ROTATE_S)
+            except TimeoutError:
+                continue
