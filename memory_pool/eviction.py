@@ -1,0 +1,57 @@
+"""Which slot goes next, and what is not let in at all.
+
+1. A stale slot: nobody will ever read it.
+2. The least recently used valid slot that no node holds a copy of. (A page that a node has cached
+   is likely to be asked for by another; and dropping it would free nothing in that node.)
+
+A slot may be dropped even if it is the newest copy, since storage can rebuild it. So eviction is
+one step without I/O.
+
+Pages of large scans stay out: they are not admitted, and registering a page for a scan leaves its
+place in the order as it was, so a scan neither pushes out nor promotes anything.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class Eviction:
+    """Addresses that may be evicted, oldest first."""
+
+    def __init__(self) -> None:
+        self._stale: OrderedDict[int, None] = OrderedDict()
+        self._unreferenced: OrderedDict[int, None] = OrderedDict()
+
+    def admits(self, *, scan: bool) -> bool:
+        """Whether a page may be offered."""
+        return not scan
+
+    def referenced(self, address: int) -> None:
+        """A node holds a copy: the slot stays."""
+        self._unreferenced.pop(address, None)
+
+    def unreferenced(self, address: int) -> None:
+        """The last holder has let go; counts as a use, unless a scan left the slot in its place."""
+        self._unreferenced.setdefault(address)
+
+    def stale(self, address: int) -> None:
+        """The slot's image is old."""
+        self._unreferenced.pop(address, None)
+        self._stale[address] = None
+
+    def forget(self, address: int) -> None:
+        """The slot was freed or detached."""
+        self._unreferenced.pop(address, None)
+        self._stale.pop(address, None)
+
+    def pick(self) -> int | None:
+        """The address to free next, taken out of the order; None if everything is in use."""
+        if self._stale:
+            return self._stale.popitem(last=False)[0]
+        if self._unreferenced:
+            return self._unreferenced.popitem(last=False)[0]
+        return None
+
+    def __contains__(self, address: int) -> bool:
+        return address in self._unreferenced or address in self._stale

@@ -1,0 +1,218 @@
+"""Registered memory that a node lends, and the home's line to it. No page logic at all.
+
+`SlabNode` is the lending end: slabs in shared memory, a fabric port, and an agent that obeys one
+home: the one with the highest home epoch it has ever heard of. `SlabLink` is the home's end.
+
+    home -> node   hello(role "home", home epoch) -> fabric address, slabs
+                   grant(name, incarnation)       -> rkeys by slab
+                   revoke(name, incarnation)         these rkeys open nothing any more
+                   scan(slab)                     -> which slots hold which image
+
+When a new home says hello, every key that an older one granted is revoked first: a write-back that
+was on its way under the old home cannot touch what the new one finds by `scan`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from memory_pool.fabric import nic, shared
+from memory_pool.fabric.nic import NicStats
+from memory_pool.fabric.region import MAY_READ, MAY_WRITE_GUARDED, Holder, KeyTable, Region
+from memory_pool.fabric.verbs import RKEY_BYTES
+from memory_pool.slots import SCAN_DTYPE, Scan
+from polarless.errors import Fenced, PolarlessError, RemoteProtocolError
+from polarless.kernel.world import Listener, SharedRegion, World
+from polarless.net import rpc
+from polarless.wire.memory import (
+    SLOT_BYTES,
+    SLOT_GENERATION,
+    SLOT_LSN,
+    SLOT_PAGE,
+    SLOT_SEQUENCE,
+    SLOT_WORDS,
+)
+
+log = logging.getLogger(__name__)
+
+# The size of one slab: small enough to come and go, large enough that there are few of them.
+SLAB_BYTES_MAX: Final = 64 * 1024 * 1024
+# The home waits for an agent this long; then the node is detached.
+AGENT_DEADLINE_S: Final = 0.3
+SCAN_DEADLINE_S: Final = 5.0
+
+
+class SlabNode:
+    """The slabs of this process. `start` creates them, `close` removes them from the host."""
+
+    def __init__(self, world: World, *, cluster: bytes, node: str) -> None:
+        self.node = node
+        self.keys = KeyTable()
+        self.stats = NicStats()
+        self.fabric = ""
+        self.home_epoch = 0
+        self._world = world
+        self._cluster = cluster
+        self._regions: list[SharedRegion] = []
+        # slab -> (registered memory, slots)
+        self._slabs: dict[int, tuple[Region, int]] = {}
+        self._granted: dict[Holder, dict[int, bytes]] = {}
+        self._home: rpc.Peer | None = None
+        self._listener: Listener | None = None
+
+    async def start(self, host: str, *, byte_count: int) -> None:
+        """Create slabs of together at most ``byte_count`` bytes and open the fabric port."""
+        slots = byte_count // SLOT_BYTES
+        per_slab = SLAB_BYTES_MAX // SLOT_BYTES
+        for slab in range((slots + per_slab - 1) // per_slab):
+            count = min(per_slab, slots - slab * per_slab)
+            self._slabs[slab] = (self.create_region(f"slab{slab}", count * SLOT_BYTES), count)
+        self._listener = await nic.serve(
+            self._world.network,
+            self.keys,
+            clock=self._world.clock,
+            cluster=self._cluster,
+            node=self.node,
+            host=host,
+            port=0,
+            stats=self.stats,
+        )
+        self.fabric = f"{host}:{self._listener.port}"
+
+    def create_region(self, suffix: str, byte_count: int) -> Region:
+        """Shared memory of this process, removed by `close`. The name tells whose it is."""
+        token = self._world.random.token(6).hex()
+        name = f"polarless-{self._cluster.hex()[:8]}-{self.node}-{token}-{suffix}"
+        mapped, region = shared.create(self._world.memory, name, byte_count)
+        self._regions.append(mapped)
+        return region
+
+    def close(self) -> None:
+        """Stop serving and remove the shared memory."""
+        if self._listener is not None:
+            self._listener.close()
+        for region, _ in self._slabs.values():
+            region.release()
+        for mapped in self._regions:
+            mapped.close()
+        self._regions.clear()
+        self._slabs.clear()
+
+    # The agent, obeying the home.
+
+    def on_home(self, peer: rpc.Peer, home_epoch: int) -> dict[str, Any]:
+        """A home says hello. Raises `Fenced` for one that has been replaced."""
+        if home_epoch < self.home_epoch:
+            raise Fenced(f"home epoch {home_epoch} is over: {self.home_epoch} has been here")
+        if home_epoch > self.home_epoch:
+            self.home_epoch = home_epoch
+            revoked = self.keys.revoke_all()
+            self._granted.clear()
+            log.info(
+                "%s: home epoch %d takes over, %d keys revoked", self.node, home_epoch, revoked
+            )
+        former, self._home = self._home, peer
+        if former is not None:
+            former.close()
+        slabs = [(slab, region.name, slots) for slab, (region, slots) in self._slabs.items()]
+        return {"node": self.node, "fabric": self.fabric, "slabs": slabs}
+
+    def on_call(self, peer: rpc.Peer, call: rpc.Call) -> None:
+        """Obey the home's call."""
+        if peer is not self._home:
+            raise Fenced("another home has taken over")
+        if call.method == "grant":
+            name, incarnation = call.args
+            call.answer(list(self._grant((str(name), int(incarnation))).items()))
+        elif call.method == "revoke":
+            name, incarnation = call.args
+            holder = (str(name), int(incarnation))
+            self._granted.pop(holder, None)
+            call.answer(self.keys.revoke(holder))
+        elif call.method == "scan":
+            call.answer(self._scan(int(call.args[0])).tobytes())
+        else:
+            raise RemoteProtocolError(f"an agent has no method {call.method!r}")
+
+    def _grant(self, holder: Holder) -> dict[int, bytes]:
+        """Keys to all slabs: a slot's generation guards every write that they allow."""
+        granted = self._granted.get(holder)
+        if granted is None:
+            granted = self._granted[holder] = {}
+            for slab, (region, _) in self._slabs.items():
+                rkey = granted[slab] = self._world.random.token(RKEY_BYTES)
+                self.keys.grant(rkey, region, MAY_READ | MAY_WRITE_GUARDED, holder)
+        return granted
+
+    def _scan(self, slab: int) -> Scan:
+        """The slots whose header says that they hold a whole image."""
+        if slab not in self._slabs:
+            raise RemoteProtocolError(f"{self.node} has no slab {slab}")
+        region, slots = self._slabs[slab]
+        words = np.frombuffer(region.words, np.uint64).reshape(slots, SLOT_WORDS)
+        used = np.nonzero((words[:, SLOT_PAGE] != 0) & (words[:, SLOT_SEQUENCE] % 2 == 0))[0]
+        scan = np.zeros(len(used), SCAN_DTYPE)
+        scan["slot"] = used
+        scan["page_id"] = words[used, SLOT_PAGE]
+        scan["lsn"] = words[used, SLOT_LSN]
+        scan["generation"] = words[used, SLOT_GENERATION]
+        return scan
+
+
+class SlabLink(rpc.Service):
+    """The home's connection to one memory node's agent."""
+
+    def __init__(self, node: str, on_lost: Callable[[SlabLink, PolarlessError], None]) -> None:
+        self.node = node
+        self.fabric = ""
+        # (slab, name of its shared memory, slots)
+        self.slabs: list[tuple[int, str, int]] = []
+        self._on_lost = on_lost
+        self._peer: rpc.Peer | None = None
+
+    async def connect(
+        self, world: World, *, cluster: bytes, address: str, home_epoch: int, home: str
+    ) -> None:
+        """Raises `ConnectionLost`, `DeadlineExceeded`, or `Fenced` if a newer home was there."""
+        self._peer = await rpc.connect(
+            world.network,
+            self,
+            clock=world.clock,
+            cluster=cluster,
+            address=address,
+            hello={"node": home, "role": "home", "home_epoch": home_epoch},
+            deadline_s=2.0,
+        )
+        fields = self._peer.fields
+        self.fabric = str(fields["fabric"])
+        self.slabs = [(int(slab), str(shm), int(slots)) for slab, shm, slots in fields["slabs"]]
+
+    async def grant(self, holder: Holder) -> dict[int, bytes]:
+        """Keys to all slabs."""
+        assert self._peer is not None
+        keys = await self._peer.call("grant", *holder, deadline_s=AGENT_DEADLINE_S)
+        return {int(slab): bytes(rkey) for slab, rkey in keys}
+
+    async def revoke(self, holder: Holder) -> None:
+        """The holder's keys open nothing any more once this returns."""
+        assert self._peer is not None
+        await self._peer.call("revoke", *holder, deadline_s=AGENT_DEADLINE_S)
+
+    async def scan(self, slab: int) -> Scan:
+        """Which slots of the slab hold which image."""
+        assert self._peer is not None
+        data = await self._peer.call("scan", slab, deadline_s=SCAN_DEADLINE_S)
+        return np.frombuffer(data, SCAN_DTYPE)
+
+    def close(self) -> None:
+        """Hang up. `on_lost` is not called."""
+        self._on_lost = lambda link, error: None
+        if self._peer is not None:
+            self._peer.close()
+
+    def on_lost(self, peer: rpc.Peer, error: PolarlessError) -> None:
+        self._on_lost(self, error)
