@@ -53,6 +53,17 @@ class Access:
         """Whether the range has two ends, so that it may be hoped to be short."""
         return bool(self.point or self.keys or self.equal or (self.low and self.high))
 
+    def describe(self) -> str:
+        """For EXPLAIN."""
+        name = self.table.name
+        if self.point:
+            return f"Primary Key Lookup on {name}"
+        if self.keys is not None:
+            return f"Primary Key Lookups on {name}"
+        if self.is_full:
+            return f"Seq Scan on {name}"
+        return f"Primary Key Range Scan on {name}"
+
     def emit_point(self, out: Emitter, *, empty: str) -> str:
         """Source for the tree key; runs ``empty`` when a column is NULL."""
         sources = [node.emit(out) for node in self.point]

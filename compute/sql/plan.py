@@ -100,9 +100,9 @@ class SqlState:
     __slots__ = ("catalog", "predicted")
 
     def __init__(self) -> None:
-        # (transaction, its own view of the catalog) after DDL in an open transaction.
-        self.catalog: tuple[Any, Any] | None = None
-        # (fullmatch of the previous statement's shape, its bound, its plan) for simple queries.
+        # The catalog as this transaction sees it after its own DDL (`planner.OwnCatalog`).
+        self.catalog: Any = None
+        # The shape of the previous simple query (`shapes.Shape`).
         self.predicted: Any = None
 
 

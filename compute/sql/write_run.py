@@ -242,19 +242,27 @@ class InsertBound(Bound):
         slots: list[ParamSlot],
         params: tuple[int, ...],
         results: tuple[int, ...],
+        *,
+        one_row: bool = False,
     ) -> None:
         self._found = found
         self._row_ids = row_ids
-        run = self._generate_run(slots, params, results) if plan.fast else None
+        fast = plan.fast and not one_row
+        run = self._generate_run(slots, params, results) if fast else None
         super().__init__(plan, results, run)
-        self._decode = param_decoder(slots, params)
+        self._decode = param_decoder(slots, () if one_row else params)
         self._rows_code: list[Callable[..., int]] = []
         self._reader: Reader | None = None
         if found.query is not None:
             self._reader = Reader(found.query, slots, None)
             self._rows_code = [self._generate_row(found.rows[0], slots, results, from_query=True)]
-        elif not plan.fast:
+        elif not fast:
             self._rows_code = [self._generate_row(row, slots, results) for row in found.rows]
+
+    @property
+    def row_function(self) -> Callable[..., int]:
+        """``insert(session, P, txn, values, append) -> count`` of the only row."""
+        return self._rows_code[0]
 
     def _names(self, out: Emitter) -> None:
         out.names["next_id"] = self._row_ids.next

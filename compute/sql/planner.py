@@ -1,0 +1,475 @@
+"""From text to plans, and the cache of them.
+
+    prepare(text, parameter types)      extended protocol: cached by text
+    prepare_simple(text)                simple protocol: exact text, then its shape (`shapes`)
+
+A plan is made for one version of the catalog. When that has changed the same text is planned again,
+the next time it is asked for. A transaction that did DDL sees its own catalog, and its plans are kept
+in the session.
+
+One planner per node, shared by its sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlglot import exp
+
+from compute.sql import bulk_insert, ddl, rebuild, shapes, system
+from compute.sql.binder import Parameters
+from compute.sql.catalog import Catalog, load, own_changes
+from compute.sql.copy import plan_copy
+from compute.sql.mistakes import SyntaxMistake, not_supported
+from compute.sql.plan import (
+    ANY_VERSION,
+    LITERAL_FORMAT,
+    Bound,
+    Params,
+    Plan,
+    SessionLike,
+    command_complete,
+)
+from compute.sql.rowcode import describe
+from compute.sql.select import Output, understand
+from compute.sql.select_run import SelectBound, is_fast
+from compute.sql.shapes import Shape
+from compute.sql.syntax import Token, near, parse, scan, split, too_deep
+from compute.sql.utility import Reader, plan_utility, text_column, text_row
+from compute.sql.write import (
+    Insert,
+    Update,
+    understand_delete,
+    understand_insert,
+    understand_update,
+)
+from compute.sql.write_run import INLINE_ROWS_MAX, InsertBound, RowIds, UpdateBound
+from polarless.errors import PolarlessError
+
+if TYPE_CHECKING:
+    from compute.txn.engine import Engine
+
+PLANS_MAX: Final = 2000
+PLAN_TEXT_BYTES_MAX: Final = 8 * 1024 * 1024
+OWN_PLANS_MAX: Final = 200
+
+
+class Cache:
+    """A dict with a bound in entries and in characters, in two generations: what was not asked for
+    while one generation filled up is forgotten. A hit in the younger one costs a look-up, no more.
+    """
+
+    __slots__ = ("_bytes", "_bytes_max", "_count_max", "old", "young")
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self.young: dict[Any, Any] = {}
+        self.old: dict[Any, Any] = {}
+        self._bytes = 0
+        self._count_max = count_max // 2
+        self._bytes_max = bytes_max // 2
+
+    def get(self, key: Any, size: int) -> Any:
+        """The entry, or None."""
+        found = self.young.get(key)
+        if found is None:
+            found = self.old.get(key)
+            if found is not None:
+                self.put(key, found, size)
+        return found
+
+    def put(self, key: Any, value: Any, size: int) -> None:
+        """Remember an entry of so many characters."""
+        if len(self.young) >= self._count_max or self._bytes + size > self._bytes_max:
+            self.old, self.young, self._bytes = self.young, {}, 0
+        self.young[key] = value
+        self._bytes += size
+
+    def __len__(self) -> int:
+        return len(self.young) + len(self.old)
+
+
+class _Refused:
+    """In the cache of shapes: planning this one failed at that version of the catalog."""
+
+    __slots__ = ("version",)
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+
+class OwnCatalog:
+    """The catalog as a transaction with DDL sees it, and the plans made with it."""
+
+    __slots__ = ("catalog", "changes", "plans", "version")
+
+    def __init__(self, catalog: Catalog, changes: dict[Any, Any], version: int) -> None:
+        self.catalog = catalog
+        self.changes = changes
+        self.version = version
+        self.plans: dict[Any, Plan] = {}
+
+
+class Planner:
+    """See the module's docstring."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.row_ids = RowIds()
+        self._catalog: Catalog | None = None
+        self._catalog_version = -2
+        self._plans = Cache(PLANS_MAX, PLAN_TEXT_BYTES_MAX)
+        self._shapes = Cache(PLANS_MAX, PLAN_TEXT_BYTES_MAX)
+        self._exact = Cache(PLANS_MAX, PLAN_TEXT_BYTES_MAX)
+
+    # The catalog.
+
+    def catalog(self, session: SessionLike) -> Catalog:
+        """The catalog as the session sees it. May raise a `Suspend`."""
+        own = self._own(session)
+        if own is not None:
+            return own.catalog
+        version = self.engine.catalog_version
+        if self._catalog is None or self._catalog_version != version:
+            self._catalog = load(self.engine)
+            self._catalog_version = version
+        return self._catalog
+
+    def _own(self, session: SessionLike) -> OwnCatalog | None:
+        changes = own_changes(session.txn)
+        if not changes:
+            if session.sql.catalog is not None:
+                session.sql.catalog = None
+            return None
+        version = self.engine.catalog_version
+        found = session.sql.catalog
+        if found is None or found.version != version or found.changes != changes:
+            catalog = load(self.engine, changes)
+            found = session.sql.catalog = OwnCatalog(catalog, dict(changes), version)
+        return found
+
+    # Extended protocol.
+
+    def prepare(
+        self, session: SessionLike, text: str, param_oids: Sequence[int] = ()
+    ) -> Plan:
+        """The plan of one statement. May raise a `Suspend`, or what is wrong with the text."""
+        key: Any = (text, tuple(param_oids)) if param_oids else text
+        own = self._own(session)
+        if own is not None:
+            plan = own.plans.get(key)
+            if plan is None:
+                if len(own.plans) >= OWN_PLANS_MAX:
+                    own.plans.clear()
+                plan = own.plans[key] = self._plan(session, text, tuple(param_oids))
+            return plan
+        found: Plan | None = self._plans.get(key, len(text))
+        if found is not None and found.catalog_version in (
+            ANY_VERSION,
+            self.engine.catalog_version,
+        ):
+            return found
+        found = self._plan(session, text, tuple(param_oids))
+        self._plans.put(key, found, len(text))
+        return found
+
+    def split(self, text: str) -> list[str]:
+        """The statements of a script, without the empty ones."""
+        return [text[tokens[0].start : tokens[-1].end] for _, tokens in split(text, scan(text))]
+
+    # Simple protocol.
+
+    def prepare_simple(self, session: SessionLike, text: str) -> tuple[Bound, Params]:
+        """The plan of one statement, bound to text formats, and its literals' values.
+
+        May raise a `Suspend`, or what is wrong with the text.
+        """
+        state = session.sql
+        version = self.engine.catalog_version
+        last: Shape | None = state.predicted
+        if last is not None:
+            shape = last.following
+            if shape is not None and (shape.version == version or shape.version == ANY_VERSION):
+                if shape.match is None:
+                    if shape.text == text:
+                        state.predicted = shape
+                        return shape.bound, ()
+                else:
+                    found = shape.match(text)
+                    if found is not None:
+                        state.predicted = shape
+                        return shape.bound, found.groups()
+        shape, values = self._shape(session, text, version)
+        if shape.version in (version, ANY_VERSION):
+            if last is not None:
+                last.following = shape
+            state.predicted = shape
+        return shape.bound, values
+
+    def _shape(
+        self, session: SessionLike, text: str, version: int
+    ) -> tuple[Shape, Params]:
+        usable = (ANY_VERSION, version)
+        own = own_changes(session.txn)
+        if not own:
+            exact: Shape | None = self._exact.get(text, len(text))
+            if exact is not None and exact.version in usable:
+                return exact, ()
+            bulk = bulk_insert.recognise(text)
+            if bulk is not None:
+                return self._bulk(session, bulk, version), (text, bulk.start)
+            found = shapes.cut(text)
+            if found is not None:
+                shape = self._shapes.get(found.key, len(found.key[0]))
+                if type(shape) is Shape and shape.version in usable:
+                    return shape, found.values
+                if type(shape) is not _Refused or shape.version != version:
+                    made = self._new_shape(session, found, version)
+                    self._shapes.put(found.key, made or _Refused(version), len(found.key[0]))
+                    if made is not None:
+                        return made, found.values
+        else:
+            bulk = bulk_insert.recognise(text)
+            if bulk is not None:
+                shape = self._bulk(session, bulk, version)
+                shape.version = -2
+                return shape, (text, bulk.start)
+        plan = self.prepare(session, text)
+        # What was planned with a transaction's own catalog is good for nobody else.
+        shape = Shape(plan.bind(), -2 if own else plan.catalog_version, text, None)
+        if not own:
+            self._exact.put(text, shape, len(text))
+        return shape, ()
+
+    def _new_shape(self, session: SessionLike, found: shapes.Cut, version: int) -> Shape | None:
+        """A shape from a text cut at its literals; None if it has to be planned as written."""
+        text = shapes.template(found)
+        if text is None:
+            return None
+        try:
+            plan = self._plan_tree(session, text, Parameters(types=shapes.parameter_types(found)))
+        except PolarlessError:
+            # Perhaps only as a shape; the text as written tells.
+            return None
+        if len(plan.parameter_oids) != len(found.values):
+            return None
+        bound = plan.bind((LITERAL_FORMAT,) * len(found.values))
+        return Shape(bound, plan.catalog_version, None, shapes.matcher(found))
+
+    def _bulk(self, session: SessionLike, found: bulk_insert.BulkText, version: int) -> Shape:
+        key = (found.head, found.width)
+        own = own_changes(session.txn)
+        shape: Shape | None = None if own else self._shapes.get(key, len(found.head))
+        if shape is not None and shape.version == version:
+            return shape
+        text = bulk_insert.template(found)
+        parameters = Parameters()
+        insert = understand_insert(parse(text), self.catalog(session), parameters, text)
+        parameters.settle()
+        plan = Plan("write", catalog_version=version, writes=True, fast=True, verb="INSERT")
+        maker = InsertBound(plan, insert, self.row_ids, parameters.slots, (), (), one_row=True)
+        bound = bulk_insert.BulkInsertBound(plan, parameters.slots, maker.row_function)
+        shape = Shape(bound, version, found.text[:0], None)
+        if not own:
+            self._shapes.put(key, shape, len(found.head))
+        return shape
+
+    # Planning.
+
+    def _plan(self, session: SessionLike, text: str, oids: tuple[int, ...]) -> Plan:
+        tokens = scan(text)
+        statements = split(text, tokens)
+        if len(statements) > 1:
+            raise SyntaxMistake("cannot insert multiple commands into a prepared statement")
+        if not statements:
+            return Plan("empty")
+        own = statements[0][1]
+        plan = plan_utility(own)
+        if plan is not None:
+            return plan
+        plan = system.plan_system(text, self.catalog)
+        if plan is not None:
+            return plan
+        word = own[0].value
+        if word == "copy":
+            version = self.engine.catalog_version
+            return plan_copy(own, self.catalog(session), self.row_ids, version)
+        if word == "explain":
+            return self._explain(session, text, own, oids)
+        if own[0].value not in _PARSED and own[0].value != "(":
+            raise near(own[0])
+        # Only what the statement is: positions in errors count from the text's beginning.
+        return self._plan_tree(session, text[: own[-1].end], Parameters(oids), own)
+
+    def _plan_tree(
+        self,
+        session: SessionLike,
+        text: str,
+        parameters: Parameters,
+        tokens: list[Token] | None = None,
+    ) -> Plan:
+        try:
+            tree: Any = parse(text)
+            while isinstance(tree, (exp.Subquery, exp.Paren)):
+                tree = tree.this
+            maker = _MAKERS.get(type(tree))
+            if maker is None:
+                raise _refuse(tree, tokens)
+            return maker(self, session, tree, parameters, text)
+        except RecursionError:
+            raise too_deep() from None
+
+    def _select(
+        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
+    ) -> Plan:
+        catalog = self.catalog(session)
+        found = understand(tree, catalog, parameters, text)
+        return Plan(
+            "query",
+            parameters.settle(),
+            tuple(describe(output.name, output.node) for output in found.outputs),
+            ANY_VERSION if found.access is None else self.engine.catalog_version,
+            fast=is_fast(found),
+            verb="SELECT",
+            binder=lambda plan, params, results: SelectBound(
+                plan, found, parameters.slots, params, results
+            ),
+        )
+
+    def _insert(
+        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
+    ) -> Plan:
+        found: Insert = understand_insert(tree, self.catalog(session), parameters, text)
+        row_ids = self.row_ids
+        return self._write(
+            parameters,
+            found.returning,
+            "INSERT",
+            lambda plan, params, results: InsertBound(
+                plan, found, row_ids, parameters.slots, params, results
+            ),
+            fast=found.query is None and len(found.rows) <= INLINE_ROWS_MAX,
+        )
+
+    def _update(
+        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
+    ) -> Plan:
+        found = understand_update(tree, self.catalog(session), parameters, text)
+        return self._change(found, parameters, "UPDATE")
+
+    def _delete(
+        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
+    ) -> Plan:
+        found = understand_delete(tree, self.catalog(session), parameters, text)
+        return self._change(found, parameters, "DELETE")
+
+    def _change(self, found: Update, parameters: Parameters, verb: str) -> Plan:
+        return self._write(
+            parameters,
+            found.returning,
+            verb,
+            lambda plan, params, results: UpdateBound(
+                plan, found, parameters.slots, params, results
+            ),
+            fast=bool(found.access.point) and not found.changes_key,
+        )
+
+    def _write(
+        self,
+        parameters: Parameters,
+        returning: list[Output] | None,
+        verb: str,
+        binder: Callable[[Plan, tuple[int, ...], tuple[int, ...]], Bound],
+        *,
+        fast: bool,
+    ) -> Plan:
+        return Plan(
+            "write",
+            parameters.settle(),
+            tuple(describe(output.name, output.node) for output in returning or ()),
+            self.engine.catalog_version,
+            writes=True,
+            fast=fast,
+            verb=verb,
+            binder=binder,
+        )
+
+    def _create(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
+        return ddl.plan_create(tree)
+
+    def _drop(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
+        return ddl.plan_drop(tree)
+
+    def _truncate(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
+        return ddl.plan_truncate(tree)
+
+    def _alter(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
+        return rebuild.plan_alter(tree)
+
+    def _explain(
+        self, session: SessionLike, text: str, tokens: list[Token], oids: tuple[int, ...]
+    ) -> Plan:
+        """EXPLAIN: one line with the access path. Options are accepted, nothing is run."""
+        reader = Reader(tokens)
+        reader.expect("explain")
+        if reader.accept("("):
+            while not reader.accept(")"):
+                reader.next()
+        while reader.accept("analyze") or reader.accept("verbose"):
+            pass
+        rest = reader.next()
+        inner = parse(text[rest.start : tokens[-1].end])
+        parameters = Parameters(oids)
+        catalog = self.catalog(session)
+        if isinstance(inner, exp.Select):
+            access = understand(inner, catalog, parameters, text[rest.start :]).access
+        elif isinstance(inner, exp.Update):
+            access = understand_update(inner, catalog, parameters, text[rest.start :]).access
+        elif isinstance(inner, exp.Delete):
+            access = understand_delete(inner, catalog, parameters, text[rest.start :]).access
+        elif isinstance(inner, exp.Insert):
+            access = None
+        else:
+            raise near(rest)
+        line = "Result" if access is None else access.describe()
+
+        def run(session: SessionLike, params: Params) -> bytes:
+            return text_row(line) + command_complete("EXPLAIN")
+
+        return Plan(
+            "query",
+            parameters.settle(),
+            (text_column("QUERY PLAN"),),
+            self.engine.catalog_version,
+            fast=True,
+            verb="EXPLAIN",
+            binder=lambda plan, params, results: Bound(plan, results, run),
+        )
+
+
+_PARSED: Final = frozenset(
+    {"select", "insert", "update", "delete", "values", "table", "with", "create", "drop",
+     "alter", "truncate"}
+)  # fmt: skip
+Maker = Callable[[Planner, SessionLike, Any, Parameters, str], Plan]
+_MAKERS: Final[dict[type, Maker]] = {
+    exp.Select: Planner._select,
+    exp.Insert: Planner._insert,
+    exp.Update: Planner._update,
+    exp.Delete: Planner._delete,
+    exp.Create: Planner._create,
+    exp.Drop: Planner._drop,
+    exp.TruncateTable: Planner._truncate,
+    exp.Alter: Planner._alter,
+}
+
+
+def _refuse(tree: Any, tokens: list[Token] | None) -> PolarlessError:
+    if isinstance(tree, exp.SetOperation):
+        return not_supported("UNION, INTERSECT or EXCEPT")
+    if isinstance(tree, exp.Values):
+        return not_supported("VALUES outside of INSERT")
+    word = tokens[0].value.upper() if tokens else type(tree).__name__.upper()
+    if isinstance(tree, exp.Command) and tokens and len(tokens) > 1:
+        word = f"{word} {tokens[1].value.upper()}"
+    return not_supported(word)

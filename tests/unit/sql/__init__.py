@@ -1,0 +1,1 @@
+"""Tests of compute/sql on an engine over in-memory pools."""
