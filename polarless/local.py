@@ -102,6 +102,7 @@ class LocalCluster:
             raise CallerMistake(
                 f"{self.data.root} is in use by a running cluster",
                 hint="see `polarless status`, or stop it with `polarless down`",
+                sqlstate="55006",
             )
         out, log = self.data.run / "control.ready", self.data.logs / "control.log"
         with _appending(log) as errors, _emptied(out) as output:
@@ -179,6 +180,12 @@ class LocalCluster:
         if self._temporary and not keep:
             shutil.rmtree(self.data.root, ignore_errors=True)
         return killed
+
+    def wait_stopped(self) -> None:
+        """Block until somebody has stopped the cluster."""
+        if self._watcher is not None:
+            self._watcher.wait()
+            self._watcher = None
 
     def __enter__(self) -> Self:
         self.start()

@@ -55,8 +55,12 @@ def main() -> int:
         settings = _settings(data, json.loads(options.settings))
         return _run(data, lock_fd, settings)
     except CallerMistake as error:
-        print("REFUSED " + json.dumps({"message": error.message, "hint": error.hint}), flush=True)
+        print("REFUSED " + json.dumps(_fields(error)), flush=True)
         return watch.EXIT_REFUSED
+
+
+def _fields(error: CallerMistake) -> dict[str, str | None]:
+    return {"message": error.message, "hint": error.hint, "sqlstate": error.sqlstate}
 
 
 def _settings(data: DataDirectory, given: dict[str, Any]) -> ClusterConfig:

@@ -23,6 +23,7 @@ from polarless.control.decisions import (
 from polarless.control.failover import Failover
 from polarless.errors import ConnectionLost, Fenced, PolarlessError
 from polarless.wire.control import MEMORY
+from polarless.wire.storage import TAIL, LogTail
 
 SMALL_CALL_S: Final = 2.0
 
@@ -127,7 +128,7 @@ class Calls:
     async def _storage_epoch(self) -> int:
         try:
             storage = self._core.members.storage().name
-            tail = await self.call(storage, "tail", deadline_s=SMALL_CALL_S)
-            return int(tail.get("epoch", 0))
+            tail = await self.call(storage, TAIL, deadline_s=SMALL_CALL_S)
+            return LogTail(*tail).epoch
         except PolarlessError:
             return 0

@@ -57,6 +57,7 @@ class DataDirectory:
             raise CallerMistake(
                 f"there is no polarless cluster in {self.root}",
                 hint="start one with `polarless up`, or name its directory with --data",
+                sqlstate="58P01",
             ) from None
         except (ValueError, KeyError, TypeError) as error:
             raise CallerMistake(f"{self.root / IDENTITY} cannot be read: {error!r}") from None
@@ -78,6 +79,7 @@ class DataDirectory:
                         f"{self.root} is not empty and holds no polarless cluster "
                         f"(there is {min(others)!r})",
                         hint="name another directory with --data",
+                        sqlstate="55006",
                     )
                 identity = {"format": FORMAT, "cluster": os.urandom(16).hex()}
                 self.write(IDENTITY, identity, durable=True)
@@ -87,6 +89,7 @@ class DataDirectory:
             raise CallerMistake(
                 f"{self.root} cannot be used: {error.strerror}",
                 hint="it must be a directory that this user may write to",
+                sqlstate="55006",
             ) from None
         return self.cluster()
 
@@ -105,6 +108,7 @@ class DataDirectory:
             raise CallerMistake(
                 f"{self.root} is in use by a running cluster",
                 hint=f"see `polarless status --data {self.root}`, or stop it with `polarless down`",
+                sqlstate="55006",
             ) from None
         return fd
 

@@ -15,7 +15,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from polarless.control.agent import Agent, share_listener
 from polarless.errors import Fenced, Retry
@@ -40,11 +40,11 @@ class Stub(rpc.Service):
             methods={
                 "promote": self.promote,
                 "home": self.home,
-                "fenced": lambda call: (call.answer(), self.end(EXIT_FENCED)),
+                "fenced": self.fenced,
                 "become_home": self.become_home,
                 "attach_node": self.attach_node,
                 "detach_node": self.detach_node,
-                "tail": lambda call: call.answer({"epoch": self.stored_epoch(), "tail": 0}),
+                "tail": lambda call: call.answer([0, 0, 0, 0, 0, self.stored_epoch()]),
             },
         )
 
@@ -94,6 +94,10 @@ class Stub(rpc.Service):
         _, self.home_epoch, _ = call.args
         call.answer()
 
+    def fenced(self, call: rpc.Call) -> None:
+        call.answer()
+        self.end(EXIT_FENCED)
+
     def become_home(self, call: rpc.Call) -> None:
         self.home_epoch, self.epoch, self.nodes = call.args
         self.role = "home"
@@ -118,10 +122,10 @@ class Greeter(asyncio.Protocol):
         self.stub = stub
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         line = f"{self.stub.config['node']} {self.stub.role} {self.stub.epoch}\n"
-        transport.write(line.encode())  # type: ignore[union-attr]
-        transport.close()
+        writable = cast("asyncio.WriteTransport", transport)
+        writable.write(line.encode())
+        writable.close()
 
 
 async def main(config: dict[str, Any]) -> int:

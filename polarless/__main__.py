@@ -1,0 +1,6 @@
+"""``python -m polarless`` is the ``polarless`` command."""
+
+from polarless.cli import main
+
+if __name__ == "__main__":
+    main()

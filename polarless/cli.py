@@ -1,0 +1,268 @@
+"""The ``polarless`` command: reads arguments and prints. What it does is in `polarless.local`.
+
+Exit codes: 0 done; 1 it failed; 2 the arguments are wrong; 3 nothing runs there; 4 the data
+directory is in use, or is not ours. Errors are one line and a hint on standard error.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from polarless.errors import CallerMistake, PolarlessError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A database taken apart: compute, memory and storage as processes of their own.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 nothing runs there, 4 directory in use.",
+)
+
+DATA_DEFAULT = Path("polarless-data")
+Data = Annotated[
+    Path, typer.Option("--data", envvar="POLARLESS_DATA", help="The cluster's data directory.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+
+
+def friendly(command: Callable[P, R]) -> Callable[P, R]:
+    """No traceback for what a person can do something about."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except PolarlessError as error:
+            from polarless.commands import show
+
+            show.fail(error)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    return wrapped
+
+
+def _data_flag(data: Path) -> str:
+    return "" if data == DATA_DEFAULT else f" --data {data}"
+
+
+@app.command()
+@friendly
+def up(
+    data: Data = DATA_DEFAULT,
+    port: Annotated[int | None, typer.Option(help="The URL's port; 0 for a free one.")] = None,
+    ro: Annotated[int | None, typer.Option(help="Readers beside the writer (2).")] = None,
+    pool_mb: Annotated[int | None, typer.Option(help="Memory of all memory nodes (256).")] = None,
+    memory_nodes: Annotated[int | None, typer.Option(help="Memory nodes, at least 2 (2).")] = None,
+    cache_mb: Annotated[int | None, typer.Option(help="Page cache of one compute (192).")] = None,
+    shared_memory: Annotated[
+        bool | None,
+        typer.Option("--shared-memory/--no-shared-memory", help="Read the pool by mapping it."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when it serves.")] = False,
+    json: Json = False,
+) -> None:
+    """Start a cluster. Settings are kept for the next start; without --detach, Ctrl-C stops it."""
+    from polarless.commands import show
+    from polarless.local import LocalCluster
+
+    cluster = LocalCluster(
+        data, port=port, ro=ro, pool_mb=pool_mb, memory_nodes=memory_nodes, cache_mb=cache_mb,
+        shared_memory=shared_memory,
+    )  # fmt: skip
+    with _stopping_by_signal():
+        began = time.monotonic()
+        if json:
+            cluster.start()
+        else:
+            with show.err.status("starting") as spinner:
+                cluster.start(lambda status: spinner.update(_progress(status)))
+        seconds = time.monotonic() - began
+        status = cluster.status()
+        if json:
+            show.as_json(status)
+        else:
+            show.status(status, event_count=0)
+            show.what_next(status, _data_flag(data))
+            show.out.print(f"\nserves after {seconds:.1f} s", style="dim")
+        if detach:
+            return
+        try:
+            if not json:
+                show.err.print("Ctrl-C stops the cluster", style="dim")
+            cluster.wait_stopped()
+        except KeyboardInterrupt:
+            show.err.print("stopping", style="dim")
+            cluster.stop()
+
+
+class _stopping_by_signal:  # noqa: N801
+    """SIGTERM does what Ctrl-C does."""
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+
+def _progress(status: dict[str, Any]) -> str:
+    serving = [node["name"] for node in status["nodes"] if node["state"] == "serving"]
+    return f"starting: {', '.join(serving) or 'control'}"
+
+
+@app.command()
+@friendly
+def down(data: Data = DATA_DEFAULT) -> None:
+    """Stop every process of a cluster and wait for it. The data stays."""
+    from polarless.commands import show
+    from polarless.local import LocalCluster
+
+    cluster = LocalCluster(data)
+    before = cluster.status()
+    if not any(node["pid"] for node in before["nodes"]):
+        cluster.stop()
+        raise CallerMistake(f"nothing runs in {cluster.data.root}", sqlstate="58P01")
+    with show.err.status("stopping"):
+        killed = cluster.stop()
+    for name in killed:
+        show.err.print(f"{name} did not stop in time and was killed", style="yellow")
+    show.out.print("stopped")
+
+
+@app.command()
+@friendly
+def status(data: Data = DATA_DEFAULT, json: Json = False) -> None:
+    """Who is what, and what was decided. Exits with 3 if nothing runs, with 1 if nothing serves."""
+    from polarless.commands import show
+    from polarless.local import LocalCluster
+
+    values = LocalCluster(data).status()
+    if json:
+        show.as_json(values)
+    else:
+        show.status(values)
+    if values["state"] == "stopped":
+        sys.exit(show.EXIT_NOT_RUNNING)
+    if values["state"] == "unavailable":
+        sys.exit(show.EXIT_FAILED)
+
+
+@app.command()
+@friendly
+def failover(
+    node: Annotated[str | None, typer.Argument(help="The reader to promote.")] = None,
+    data: Data = DATA_DEFAULT,
+    json: Json = False,
+) -> None:
+    """Make a reader the writer, now. The old writer finishes first and comes back as a reader."""
+    from polarless.commands import show
+
+    event = _running(data).failover(node)
+    if json:
+        show.as_json(event)
+    else:
+        show.events([event])
+
+
+@app.command()
+@friendly
+def sql(
+    statement: Annotated[str, typer.Argument(help="One SQL statement.")],
+    data: Data = DATA_DEFAULT,
+    on: Annotated[str | None, typer.Option(help="A compute node's name or role.")] = None,
+    json: Json = False,
+) -> None:
+    """Run a statement on the writer, or on another node."""
+    from polarless.commands import query, show
+
+    cluster = _running(data)
+    result = query.run(cluster.sql_url(on) if on else cluster.url, statement)
+    if json:
+        show.as_json(result._asdict())
+    else:
+        show.rows(*result)
+
+
+@app.command()
+@friendly
+def events(data: Data = DATA_DEFAULT, json: Json = False) -> None:
+    """What was decided and why, with the time of each step."""
+    from polarless.commands import show
+    from polarless.local import LocalCluster
+
+    cluster = LocalCluster(data)
+    cluster.data.cluster()
+    found = cluster.events()
+    if json:
+        show.as_json(found)
+    else:
+        show.events(found)
+
+
+@app.command()
+@friendly
+def kill(
+    node: Annotated[str, typer.Argument(help="A node's name, or a role.")],
+    data: Data = DATA_DEFAULT,
+    stop: Annotated[bool, typer.Option("--stop", help="SIGSTOP instead of SIGKILL.")] = False,
+    cont: Annotated[bool, typer.Option("--cont", help="SIGCONT instead of SIGKILL.")] = False,
+) -> None:
+    """Do to a process what machines do: kill -9, or stop it and let it go on."""
+    from polarless.commands import show
+
+    cluster = _running(data)
+    act = cluster.pause if stop else cluster.resume if cont else cluster.kill
+    hit = act(node)
+    show.out.print(f"{hit.name} ({hit.role}, pid {hit.process.pid})")
+
+
+@app.command()
+@friendly
+def logs(
+    node: Annotated[str, typer.Argument(help="A node's name, or a role.")],
+    data: Data = DATA_DEFAULT,
+    lines: Annotated[int, typer.Option("-n", help="How many lines.")] = 40,
+) -> None:
+    """The last lines of a node's log."""
+    cluster = _running(data, or_stopped=True)
+    for line in cluster.tail(cluster.node(node).name, lines):
+        print(line)
+
+
+@app.command()
+@friendly
+def version() -> None:
+    """The version of polarless."""
+    from importlib.metadata import version as version_of
+
+    print(f"polarless {version_of('polarless')}")
+
+
+def _running(data: Path, *, or_stopped: bool = False) -> Any:
+    """The cluster in ``data``. Raises CallerMistake if there is none, or nothing runs."""
+    from polarless.local import LocalCluster
+
+    cluster = LocalCluster(data)
+    if cluster.status()["state"] == "stopped" and not or_stopped:
+        raise CallerMistake(
+            f"nothing runs in {cluster.data.root}",
+            hint=f"start it with `polarless up{_data_flag(data)}`",
+            sqlstate="58P01",
+        )
+    return cluster
+
+
+def main() -> None:
+    """The console script."""
+    app()
