@@ -67,7 +67,7 @@ async def main(values: dict[str, Any]) -> int:
     finally:
         # Also when it ends by an error: shared memory outlives a process.
         node.close()
-    return 0
+    return node.exit_code
 
 
 def start() -> int:

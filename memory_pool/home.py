@@ -22,11 +22,10 @@ It keeps every reader's cache a snapshot. To each member it speaks over one orde
 * C6  The published cell only grows.
 * C7  Whoever leaves, leaves no holder, offer, wait or snapshot behind.
 
-The decisions are in `memory_pool.home_pages`, `memory_pool.home_commits` and
-`memory_pool.home_members`; how a home that has just started gets to serve is told in
-`memory_pool.directory.rebuild`. The paper's sections 1 and 3 have the tables and the protocol; here
-a page is durable first, then invalidated, then visible, so that nobody ever holds what a crash
-could take back.
+The decisions are in `memory_pool.home_pages`, `memory_pool.home_commits`,
+`memory_pool.home_members` and, for a home that has just started, `memory_pool.home_rebuild`.
+The paper's sections 1 and 3 have the tables and the protocol; here a page is durable first, then
+invalidated, then visible, so that nobody ever holds what a crash could take back.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from memory_pool.directory import messages as m
 from memory_pool.home_commits import Commits
 from memory_pool.home_members import Membership
 from memory_pool.home_pages import Pages
+from memory_pool.home_rebuild import Rebuilding
 from memory_pool.home_state import HomeConfig, HomeState, Out
 from memory_pool.slots import OFFERED
 
@@ -52,8 +52,9 @@ class Home:
             home_epoch=home_epoch, epoch=epoch, now_us=now_us, config=config or HomeConfig()
         )
         pages, commits = Pages(self.state), Commits(self.state)
-        members = Membership(self.state, pages, commits, self._dispatch)
-        self._commits, self._members = commits, members
+        rebuilding = Rebuilding(self.state, commits, self._dispatch)
+        members = Membership(self.state, pages, commits, rebuilding)
+        self._commits, self._rebuilding = commits, rebuilding
         self._steps: dict[type, Callable[[Any, Out], None]] = {
             m.Register: pages.register,
             m.RegisterMany: pages.register_many,
@@ -69,10 +70,10 @@ class Home:
             m.Lost: members.lost,
             m.Fence: members.fence,
             m.Revoked: members.revoked,
-            m.Attached: members.attached,
-            m.Detached: members.detached,
-            m.Scanned: members.scanned,
-            m.Confirmed: members.confirmed,
+            m.Attached: rebuilding.attached,
+            m.Detached: rebuilding.detached,
+            m.Scanned: rebuilding.scanned,
+            m.Confirmed: rebuilding.confirmed,
             m.Tick: members.tick,
         }
 
@@ -90,7 +91,7 @@ class Home:
         if self.state.rebuild is None:
             self._commits.advance(event, out)
         else:
-            self._members.first_advance(event, out)
+            self._rebuilding.first_advance(event, out)
 
     def status(self) -> dict[str, Any]:
         """Plain values for people."""

@@ -1,38 +1,31 @@
-"""The home's decisions about who takes part: joins, expulsions, epochs, and its own first steps.
+"""The home's decisions about who takes part: joins, expulsions, epochs.
 
 A member is expelled when it does not acknowledge in time, when its connection ends, and when its
 node joins again. Its admission word goes first, and nothing of it stays behind (C7).
-How a home that has just started comes to serve is told in `memory_pool.directory.rebuild`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from memory_pool.directory import messages as m
 from memory_pool.directory.members import Member, report
-from memory_pool.directory.rebuild import ADVANCING, CONFIRMING, SCANNING, WAITING, Rebuild
 from memory_pool.home_commits import Commits
 from memory_pool.home_pages import Pages
+from memory_pool.home_rebuild import Rebuilding
 from memory_pool.home_state import HomeState, Out
 from polarless.errors import Fenced, Overloaded, Retry
-from polarless.wire.memory import encode_claims
 
 
 class Membership:
-    """Steps that concern members, epochs and memory nodes. ``replay`` runs what was deferred."""
+    """Steps that concern members and epochs."""
 
     def __init__(
-        self,
-        state: HomeState,
-        pages: Pages,
-        commits: Commits,
-        replay: Callable[[m.Event, Out], None],
+        self, state: HomeState, pages: Pages, commits: Commits, rebuilding: Rebuilding
     ) -> None:
         self._state = state
         self._pages = pages
         self._commits = commits
-        self._replay = replay
+        self._rebuilding = rebuilding
+        rebuilding.admit = self._admit
 
     # Joining and leaving.
 
@@ -45,16 +38,13 @@ class Membership:
         if event.writer and event.epoch < state.epoch:
             out.append(m.Fail(event.call, state.refusal(event.connection, event.epoch)))
             return
-        rebuild = state.rebuild
-        if rebuild is not None:
-            for connection, (other, _) in list(rebuild.joins.items()):
-                if other.name == event.name:
-                    del rebuild.joins[connection]
-                    out.append(m.Fail(other.call, Retry(f"{other.name} joined again")))
-            rebuild.joins[event.connection] = (event, state.now_us)
-            self._progress(rebuild, out)
-        elif event.writer and (state.writer is not None or event.epoch > state.epoch):
-            text = f"epoch {event.epoch} has to fence first: the home is at {state.epoch}"
+        if state.rebuild is not None:
+            self._rebuilding.join(state.rebuild, event, out)
+        elif event.writer and event.epoch > state.epoch:
+            # A new writer that was never a reader here: it comes in cold, and fences next.
+            self._admit(event._replace(writer=False), out, cold=True)
+        elif event.writer and state.writer is not None:
+            text = f"epoch {event.epoch} belongs to {state.writer.name}"
             out.append(m.Fail(event.call, Fenced(text)))
         else:
             self._admit(event, out, cold=not event.writer)
@@ -131,7 +121,7 @@ class Membership:
             for pull in state.pulls.finish_all():
                 self._pages.answer_pull(pull, out)
             if state.rebuild is not None:
-                self._empty(state.rebuild, out)
+                self._rebuilding.empty(state.rebuild, out)
         out.append(m.Revoke(member.connection))
 
     # Epochs.
@@ -162,12 +152,7 @@ class Membership:
             state.audience = None
         if joining is not None:
             assert rebuild is not None
-            assert connection is not None
-            # Writer and home were lost together: nobody can vouch for a cache or a slot.
-            del rebuild.joins[connection]
-            self._empty(rebuild, out)
-            self._admit(joining[0]._replace(writer=True, held=[]), out, cold=True)
-            rebuild.state = ADVANCING
+            self._rebuilding.take_over(rebuild, joining[0], out)
         state.fences.append(event)
         self._answer_fences(out)
 
@@ -209,128 +194,6 @@ class Membership:
             out.append(m.Answer(fence.call, answer))
         state.fences.clear()
 
-    # Memory nodes.
-
-    def attached(self, event: m.Attached, out: Out) -> None:
-        """A memory node lends its slabs."""
-        state = self._state
-        tables = state.tables
-        again = tables.detach(event.node, state.members)
-        # Later, a slot that was found full is only a slot: nobody could confirm it any more.
-        scanning = state.rebuild is not None and state.rebuild.state == SCANNING
-        for slab, slot_count, scan in event.slabs:
-            tables.attach(event.node, slab, slot_count, scan if scanning else None)
-        out.append(m.Note(f"memory node {event.node} attached{' again' if again else ''}"))
-        out.append(m.SlabsChanged())
-
-    def detached(self, event: m.Detached, out: Out) -> None:
-        """A memory node is gone; its pages come from storage."""
-        if self._state.tables.detach(event.node, self._state.members):
-            out.append(m.Note(f"memory node {event.node} detached: {event.reason}", warning=True))
-            out.append(m.SlabsChanged())
-
-    # The first steps of a home.
-
-    def scanned(self, event: m.Scanned, out: Out) -> None:
-        """All slot headers are known."""
-        rebuild = self._state.rebuild
-        if rebuild is not None and rebuild.state == SCANNING:
-            rebuild.state = WAITING
-            self._progress(rebuild, out)
-
-    def first_advance(self, event: m.Advance, out: Out) -> None:
-        """An advance while the home does not serve yet: the one that ends it."""
-        state, rebuild = self._state, self._state.rebuild
-        assert rebuild is not None
-        writer = state.writer
-        if writer is None or writer.connection != event.connection or event.epoch != state.epoch:
-            out.append(m.Fail(event.call, state.refusal(event.connection, event.epoch)))
-        elif rebuild.advance is not None:
-            out.append(m.Fail(event.call, Retry("the first advance is under way: one at a time")))
-        else:
-            rebuild.advance = event
-            self._progress(rebuild, out)
-
-    def confirmed(self, event: m.Confirmed, out: Out) -> None:
-        """The writer knows which images are the newest; the other slots are free."""
-        state, rebuild = self._state, self._state.rebuild
-        writer = state.writer
-        if rebuild is None or writer is None or writer.connection != event.connection:
-            return
-        claims = rebuild.verdict(event.ticket, event.verdicts)
-        if claims is None:
-            self._expel(writer, f"it confirmed what it was not asked ({event.ticket})", out)
-            return
-        tables = state.tables
-        for (page_id, lsn, address), good in claims:
-            if not tables.capacity.has(address):
-                continue  # its node was detached meanwhile
-            if good:
-                tables.install(page_id, lsn, address)
-            else:
-                tables.free_claims([address])
-        self._progress(rebuild, out)
-
-    def _progress(self, rebuild: Rebuild, out: Out) -> None:
-        """Go on as far as what has been heard allows."""
-        state = self._state
-        if rebuild.state == WAITING:
-            joins = [join for join, _ in rebuild.joins.values() if join.writer]
-            join = max(joins, key=lambda join: join.epoch, default=None)
-            if join is None or join.epoch < state.epoch:
-                return
-            del rebuild.joins[join.connection]
-            if not self._admit(join, out, cold=False):
-                return
-            state.epoch = join.epoch
-            rebuild.admitted = set(join.admitted)
-            rebuild.writer_joined_us = state.now_us
-            rebuild.state = CONFIRMING
-            state.tables.free_claims(rebuild.collect(state.tables.capacity))
-            for ticket, claims in rebuild.questions():
-                pairs = [(page_id, lsn) for page_id, lsn, _ in claims]
-                args = (ticket, encode_claims(pairs))
-                out.append(m.Push(join.connection, "confirm", args))
-        if rebuild.state == CONFIRMING and rebuild.confirmed:
-            rebuild.state = ADVANCING
-        if rebuild.state == ADVANCING and rebuild.advance is not None:
-            missing = rebuild.admitted - {join.name for join, _ in rebuild.joins.values()}
-            waited_us = state.now_us - rebuild.writer_joined_us
-            if not missing or waited_us >= state.config.rejoin_grace_us:
-                self._begin(rebuild, rebuild.advance, out)
-
-    def _begin(self, rebuild: Rebuild, advance: m.Advance, out: Out) -> None:
-        """Serve: the first advance goes to the readers that kept their caches, then the rest."""
-        state = self._state
-        state.rebuild = None
-        state.tables.staleness.raise_floor(advance.lsn)
-        admissions: Out = []
-        for join, _ in rebuild.joins.values():
-            if join.writer:
-                admissions.append(m.Fail(join.call, Fenced("another node is the writer")))
-            else:
-                cold = not (join.warm and join.name in rebuild.admitted)
-                self._admit(join, admissions, cold=cold)
-        self._commits.advance(advance, out)
-        # Answered after the invalidations, so with the mark that they lead to.
-        out += [
-            effect._replace(mark=state.mark) if isinstance(effect, m.Admit) else effect
-            for effect in admissions
-        ]
-        seconds = (state.now_us - rebuild.started_us) / 1e6
-        out.append(m.Note(f"home {state.home_epoch} serves after {seconds:.3f} s"))
-        for event in rebuild.deferred:
-            self._replay(event, out)
-
-    def _empty(self, rebuild: Rebuild, out: Out) -> None:
-        """There is no writer that could vouch for a slot: the pool starts empty."""
-        for event in rebuild.deferred:
-            out.append(m.Fail(event.call, Retry("the writer is gone")))  # type: ignore[union-attr]
-        if rebuild.advance is not None:
-            out.append(m.Fail(rebuild.advance.call, Retry("the writer is gone")))
-        rebuild.forget_writer()
-        self._state.tables.empty()
-
     # Time.
 
     def tick(self, event: m.Tick, out: Out) -> None:
@@ -347,11 +210,5 @@ class Membership:
                 if member.known_mark < state.mark:
                     member.known_mark = state.mark
                     out.append(m.Push(member.connection, "mark", (state.mark,)))
-        rebuild = state.rebuild
-        if rebuild is not None:
-            for connection, (join, since_us) in list(rebuild.joins.items()):
-                if now_us - since_us >= state.config.rebuild_timeout_us:
-                    del rebuild.joins[connection]
-                    text = f"the pool's home is {rebuild.state}, for too long"
-                    out.append(m.Fail(join.call, Retry(text)))
-            self._progress(rebuild, out)
+        if state.rebuild is not None:
+            self._rebuilding.tick(state.rebuild, out)

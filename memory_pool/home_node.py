@@ -1,7 +1,7 @@
 """Runs the home: turns messages into events, steps the core, carries the effects out in order.
 
-It decides nothing. What it adds is I/O: the cells in shared memory, one connection a member, one
-line to each memory node's agent, keys granted before a join is answered, and the tick.
+It decides nothing. What it adds is I/O: the cells in shared memory, one connection a member, lines
+to the memory nodes, keys granted before a join is answered, and the tick.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from memory_pool.directory import messages as m
@@ -17,8 +17,10 @@ from memory_pool.fabric.region import MAY_READ, Holder
 from memory_pool.fabric.verbs import NAME_BYTES_MAX, RKEY_BYTES
 from memory_pool.home import Home
 from memory_pool.home_state import HomeConfig
-from memory_pool.slab_node import SlabLink, SlabNode
-from polarless.errors import Fenced, PolarlessError, RemoteProtocolError
+from memory_pool.links import Links
+from memory_pool.slab_node import SlabNode
+from memory_pool.slots import Scan
+from polarless.errors import RemoteProtocolError
 from polarless.kernel.world import World
 from polarless.net import rpc
 from polarless.wire.memory import (
@@ -27,18 +29,12 @@ from polarless.wire.memory import (
     CELL_MARK,
     CELL_PUBLISHED,
     CELLS_BYTES,
-    PoolNode,
-    Slab,
-    encode_nodes,
 )
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.01
 NOTES_MAX: Final = 100
-# An agent that cannot be reached is tried again after this, until the node is detached.
-ATTACH_RETRY_S: Final = 0.5
-
 
 # What a compute node may call and say: method -> event, whose fields are the arguments.
 CALLS: Final[dict[str, Callable[..., m.Event]]] = {
@@ -60,7 +56,7 @@ NOTIFICATIONS: Final[dict[str, Callable[..., m.Event]]] = {
 
 
 class Connection:
-    """One compute node's connection. ``keys`` are its rkeys by node and slab."""
+    """One compute node's connection; a `links.Borrower`."""
 
     __slots__ = ("cells_key", "holder", "keys", "number", "peer")
 
@@ -73,7 +69,10 @@ class Connection:
 
 
 class HomeNode:
-    """The home's shell. ``tasks`` belongs to the process's node; `close` ends the role."""
+    """The home's shell. ``tasks`` belongs to the process's node; `close` ends the role.
+
+    ``on_failed`` is called when the core has met a bug of ours: its tables cannot be trusted.
+    """
 
     def __init__(
         self,
@@ -84,23 +83,29 @@ class HomeNode:
         home_epoch: int,
         epoch: int,
         tasks: asyncio.TaskGroup,
+        on_failed: Callable[[], None],
         config: HomeConfig | None = None,
     ) -> None:
         self.home_epoch = home_epoch
+        self.closed = False
         self._world = world
-        self._cluster = cluster
         self._slabs = slabs
         self._tasks = tasks
+        self._on_failed = on_failed
         self._core = Home(home_epoch=home_epoch, epoch=epoch, now_us=self._now_us(), config=config)
         self._cells = slabs.create_region("cells", CELLS_BYTES)
         self._cells.words[CELL_HOME_EPOCH] = home_epoch
         self._connections: dict[int, Connection] = {}
         self._next_connection = 0
-        # Where each agent is, and the lines that work.
-        self._agents: dict[str, str] = {}
-        self._links: dict[str, SlabLink] = {}
+        self._links = Links(
+            world,
+            cluster=cluster,
+            home=slabs.node,
+            home_epoch=home_epoch,
+            tasks=tasks,
+            events=self,
+        )
         self._notes: deque[tuple[int, str]] = deque(maxlen=NOTES_MAX)
-        self._closed = False
         self._tick = tasks.create_task(self._ticks())
         self._do: dict[type, Callable[[Any], None]] = {
             m.Answer: lambda e: e.call.answer(e.result),
@@ -118,23 +123,24 @@ class HomeNode:
 
     async def start(self, agents: dict[str, str]) -> None:
         """Attach the memory nodes (name -> agent address), look at their slots, then serve."""
-        self._agents.update(agents)
-        await asyncio.gather(*(self._attach(node) for node in agents))
+        await asyncio.gather(
+            *(self._links.attach(node, address, scan=True) for node, address in agents.items())
+        )
         self._step(m.Scanned())
 
     def close(self, reason: str) -> None:
-        """Lay the role down: every connection ends, every admission word is cleared."""
-        if self._closed:
+        """Lay the role down: every admission word is cleared, every connection ends."""
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         self._tick.cancel()
         words = self._cells.words
         for word in range(CELL_ADMISSION, len(words)):
             words[word] = 0
         for connection in list(self._connections.values()):
+            self._slabs.keys.revoke(connection.holder)
             connection.peer.close()
-        for link in self._links.values():
-            link.close()
+        self._links.close()
         self._cells.release()
         log.info("%s: home %d ends: %s", self._slabs.node, self.home_epoch, reason)
 
@@ -155,51 +161,38 @@ class HomeNode:
 
     def on_call(self, peer: rpc.Peer, call: rpc.Call) -> None:
         """A compute node's call becomes an event."""
-        method = call.method
-        kind = CALLS.get(method)
+        kind = CALLS.get(call.method)
         if kind is not None:
-            try:
-                event = kind(peer.context.number, call, *call.args)
-            except TypeError as error:
-                raise RemoteProtocolError(f"{method}: {error}") from None
-            self._step(event)
-        elif method == "mark":
+            self._step(_event(kind, peer.context.number, call, *call.args))
+        elif call.method == "mark":
             call.answer(self._core.state.mark)
-        elif method == "join":
-            self._tasks.create_task(self._join(peer.context, call))
-        elif method == "status":
+        elif call.method == "join":
+            event = _event(m.Joined, peer.context.number, call, *peer.context.holder, *call.args)
+            self._tasks.create_task(self._join(peer.context, event))
+        elif call.method == "status":
             call.answer(self.status())
         else:
-            raise RemoteProtocolError(f"the home has no method {method!r}")
+            raise RemoteProtocolError(f"the home has no method {call.method!r}")
 
     def on_notify(self, peer: rpc.Peer, method: str, args: tuple[Any, ...]) -> None:
         """A compute node's message becomes an event."""
         kind = NOTIFICATIONS.get(method)
         if kind is None:
             raise RemoteProtocolError(f"the home does not know {method!r}")
-        self._step(kind(peer.context.number, *args))
+        self._step(_event(kind, peer.context.number, *args))
 
     def on_lost(self, peer: rpc.Peer) -> None:
         """A compute node's connection ended."""
         connection = self._connections.get(peer.context.number)
         if connection is not None:
             self._step(m.Lost(connection.number))
-            self._forget(connection)
+            self._connections.pop(connection.number, None)
 
-    async def _join(self, connection: Connection, call: rpc.Call) -> None:
+    async def _join(self, connection: Connection, event: m.Event) -> None:
         """Get the node its keys, then ask the core."""
-        try:
-            writer, epoch, warm, held, admitted = call.args
-            event = m.Joined(
-                connection.number, call, connection.holder[0], connection.holder[1], bool(writer),
-                int(epoch), bool(warm), list(held), list(admitted),
-            )  # fmt: skip
-        except (TypeError, ValueError) as error:
-            call.fail(RemoteProtocolError(f"join: {error}"))
-            return
-        await asyncio.gather(*(self._grant(link, connection) for link in self._links.values()))
-        if connection.peer.closed is not None or self._closed:
-            await self._revoke_everywhere(connection)
+        await self._links.grant(connection)
+        if connection.peer.closed is not None or self.closed:
+            await self._links.revoke(connection.holder)
             return
         if not connection.cells_key:
             connection.cells_key = self._world.random.token(RKEY_BYTES)
@@ -213,17 +206,12 @@ class HomeNode:
         self._step(m.Fence(None, call, epoch))
 
     async def attach(self, node: str, address: str) -> None:
-        """Control has a memory node for us. Raises what hinders it; it is tried again then."""
-        self._agents[node] = address
-        link = self._links.pop(node, None)
-        if link is not None:
-            link.close()
-        await self._attach(node)
+        """Control has a memory node for us. One that cannot be reached is tried again."""
+        await self._links.attach(node, address, scan=False)
 
     def detach(self, node: str) -> None:
         """Control took a memory node away."""
-        self._agents.pop(node, None)
-        self._drop_link(node, "control took it away")
+        self._links.detach(node, "control took it away")
 
     def summary(self) -> dict[str, Any]:
         """State and epochs, cheaply."""
@@ -243,86 +231,23 @@ class HomeNode:
             "events": list(self._notes),
         }
 
-    # Memory nodes.
+    # What the links tell.
 
-    async def _attach(self, node: str) -> None:
-        """Open the line to a memory node, give the members keys there, tell the core."""
-        link = SlabLink(node, self._link_lost)
-        try:
-            await link.connect(
-                self._world,
-                cluster=self._cluster,
-                address=self._agents[node],
-                home_epoch=self.home_epoch,
-                home=self._slabs.node,
-            )
-            scans: list[Any] = [None] * len(link.slabs)
-            if self._core.state.rebuild is not None:
-                scans = [await link.scan(slab) for slab, _, _ in link.slabs]
-        except Fenced as error:
-            link.close()
-            self.close(str(error))
-            return
-        except PolarlessError as error:
-            link.close()
-            self._note(m.Note(f"memory node {node} cannot be attached: {error}", warning=True))
-            self._retry_attach(node)
-            return
-        # From here on a join that starts asks this link, too.
-        self._links[node] = link
-        await asyncio.gather(
-            *(self._grant(link, connection) for connection in self._connections.values())
-        )
-        if self._links.get(node) is link and not self._closed:
-            slabs = [(slab, slots, scan) for (slab, _, slots), scan in zip(link.slabs, scans)]
-            self._step(m.Attached(node, slabs))
+    def on_attached(self, node: str, slabs: list[tuple[int, int, Scan | None]]) -> None:
+        """A memory node lends slabs, and every connection has keys there."""
+        self._step(m.Attached(node, slabs))
 
-    def _retry_attach(self, node: str) -> None:
-        async def again() -> None:
-            await self._world.clock.sleep(ATTACH_RETRY_S)
-            if node in self._agents and node not in self._links and not self._closed:
-                await self._attach(node)
-
-        if not self._closed:
-            self._tasks.create_task(again())
-
-    def _link_lost(self, link: SlabLink, error: PolarlessError) -> None:
-        if self._links.get(link.node) is link:
-            self._drop_link(link.node, str(error))
-            self._retry_attach(link.node)
-
-    def _drop_link(self, node: str, reason: str) -> None:
-        link = self._links.pop(node, None)
-        if link is not None:
-            link.close()
-        for connection in self._connections.values():
-            connection.keys.pop(node, None)
+    def on_detached(self, node: str, reason: str) -> None:
+        """A memory node is out of reach."""
         self._step(m.Detached(node, reason))
 
-    async def _grant(self, link: SlabLink, connection: Connection) -> None:
-        try:
-            connection.keys[link.node] = await link.grant(connection.holder)
-        except PolarlessError as error:
-            self._bad_link(link, f"no keys granted: {error}")
+    def on_fenced(self, reason: str) -> None:
+        """There is a newer home."""
+        self.close(reason)
 
-    async def _revoke_everywhere(self, connection: Connection) -> None:
-        """After this the connection's keys open nothing on any attached node."""
-        self._slabs.keys.revoke(connection.holder)
-        await asyncio.gather(
-            *(self._revoke_at(link, connection) for link in list(self._links.values()))
-        )
-
-    async def _revoke_at(self, link: SlabLink, connection: Connection) -> None:
-        try:
-            await link.revoke(connection.holder)
-        except PolarlessError as error:
-            self._bad_link(link, f"keys not revoked: {error}")
-
-    def _bad_link(self, link: SlabLink, reason: str) -> None:
-        """A node that does not do as it is told in time is not part of the pool."""
-        if self._links.get(link.node) is link:
-            self._drop_link(link.node, reason)
-            self._retry_attach(link.node)
+    def borrowers(self) -> Iterable[Connection]:
+        """Who has keys."""
+        return list(self._connections.values())
 
     # Effects.
 
@@ -330,11 +255,17 @@ class HomeNode:
         return int(self._world.clock.now() * 1e6)
 
     def _step(self, event: m.Event) -> None:
-        if self._closed:
+        if self.closed:
             return
         do = self._do
-        for effect in self._core.step(event, self._now_us()):
-            do[type(effect)](effect)
+        try:
+            for effect in self._core.step(event, self._now_us()):
+                do[type(effect)](effect)
+        except Exception:
+            # Half a step is done. Nobody may be told anything from these tables again.
+            log.exception("home %d failed at %s", self.home_epoch, type(event).__name__)
+            self.close("a bug: see the log")
+            self._on_failed()
 
     async def _ticks(self) -> None:
         while True:
@@ -347,27 +278,17 @@ class HomeNode:
             connection.peer.notify(effect.method, *effect.args)
 
     def _admit(self, effect: m.Admit) -> None:
-        connection = self._connections[effect.connection]
+        connection = self._connections.get(effect.connection)
+        if connection is None:
+            return  # lost; the event that says so comes next
         answer = {
             "cold": effect.cold,
             "mark": effect.mark,
             "place": effect.place,
             "cells": (self._cells.name, connection.cells_key, self._slabs.fabric),
-            "nodes": self._nodes_for(connection),
+            "nodes": self._links.nodes_for(connection),
         }
         effect.call.answer(answer)
-
-    def _nodes_for(self, connection: Connection) -> dict[str, Any]:
-        nodes = {}
-        for name, link in self._links.items():
-            keys = connection.keys.get(name, {})
-            slabs = {
-                slab: Slab(slab, shm, keys[slab], slots)
-                for slab, shm, slots in link.slabs
-                if slab in keys
-            }
-            nodes[name] = PoolNode(link.fabric, slabs)
-        return encode_nodes(nodes)
 
     def _set_word(self, effect: m.SetWord) -> None:
         self._cells.words[CELL_ADMISSION + effect.place] = effect.value
@@ -385,27 +306,34 @@ class HomeNode:
 
         async def revoke() -> None:
             if connection is not None:
-                await self._revoke_everywhere(connection)
+                self._slabs.keys.revoke(connection.holder)
+                await self._links.revoke(connection.holder)
             self._step(m.Revoked(effect.connection))
 
         self._tasks.create_task(revoke())
 
     def _close(self, effect: m.Close) -> None:
-        connection = self._connections.get(effect.connection)
+        connection = self._connections.pop(effect.connection, None)
         if connection is not None:
-            self._forget(connection)
             connection.peer.close()
-
-    def _forget(self, connection: Connection) -> None:
-        self._connections.pop(connection.number, None)
 
     def _slabs_changed(self, effect: m.SlabsChanged) -> None:
         for member in self._core.state.members:
             connection = self._connections.get(member.connection)
             if connection is not None:
-                connection.peer.notify("slabs", self._nodes_for(connection))
+                connection.peer.notify("slabs", self._links.nodes_for(connection))
 
     def _note(self, effect: m.Note) -> None:
         self._notes.append((self._world.clock.wall_us(), effect.text))
         level = logging.WARNING if effect.warning else logging.INFO
         log.log(level, "%s: home %d: %s", self._slabs.node, self.home_epoch, effect.text)
+
+
+def _event(kind: Callable[..., m.Event], *fields: Any) -> m.Event:
+    """What a peer said, as an event. Raises `RemoteProtocolError` if it cannot be one."""
+    try:
+        event = kind(*fields)
+        m.check(event)
+    except (TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"{getattr(kind, '__name__', kind)}: {error}") from None
+    return event

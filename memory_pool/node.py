@@ -42,7 +42,8 @@ class MemoryNode(rpc.Service):
         self.node = node
         self.address = ""
         self.slabs = SlabNode(world, cluster=cluster, node=node)
-        self.home: HomeNode | None = None
+        self.exit_code = 0
+        self._home: HomeNode | None = None
         self._world = world
         self._cluster = cluster
         self._memory_mb = memory_mb
@@ -51,6 +52,11 @@ class MemoryNode(rpc.Service):
         self._tasks: asyncio.TaskGroup | None = None
         self._peers: set[rpc.Peer] = set()
         self._stopped = asyncio.Event()
+
+    @property
+    def home(self) -> HomeNode | None:
+        """The home's role, while this node has it."""
+        return None if self._home is None or self._home.closed else self._home
 
     @property
     def fabric(self) -> str:
@@ -76,24 +82,25 @@ class MemoryNode(rpc.Service):
     ) -> dict[str, Any]:
         """Take the home's role. Raises `Fenced` if there has been a newer home."""
         assert self._tasks is not None
-        if self.home is not None and self.home.home_epoch >= home_epoch:
-            if self.home.home_epoch == home_epoch:
-                await asyncio.gather(*(self.home.attach(*agent) for agent in agents.items()))
-                return self.home.summary()
-            raise Fenced(f"home epoch {home_epoch} is over: {self.home.home_epoch} is here")
-        if self.home is not None:
-            self.home.close(f"home epoch {home_epoch} begins")
-        self.home = HomeNode(
+        if self._home is not None and self._home.home_epoch >= home_epoch:
+            if self._home.home_epoch == home_epoch and not self._home.closed:
+                await asyncio.gather(*(self._home.attach(*agent) for agent in agents.items()))
+                return self._home.summary()
+            raise Fenced(f"home epoch {home_epoch} is over: {self._home.home_epoch} has been here")
+        if self._home is not None:
+            self._home.close(f"home epoch {home_epoch} begins")
+        self._home = home = HomeNode(
             self._world,
             cluster=self._cluster,
             slabs=self.slabs,
             home_epoch=home_epoch,
             epoch=epoch,
             tasks=self._tasks,
+            on_failed=self._fail,
             config=self._home_config,
         )
-        await self.home.start({**agents, self.node: self.address})
-        return self.home.summary()
+        await home.start({**agents, self.node: self.address})
+        return home.summary()
 
     async def wait_stopped(self) -> None:
         """Until somebody calls `stop`."""
@@ -103,12 +110,17 @@ class MemoryNode(rpc.Service):
         """Ask the process to end."""
         self._stopped.set()
 
+    def _fail(self) -> None:
+        """Our own bug: control starts a new process."""
+        self.exit_code = 1
+        self.stop()
+
     def close(self) -> None:
         """End the role, hang up, remove the shared memory."""
         if self._listener is not None:
             self._listener.close()
-        if self.home is not None:
-            self.home.close("the process ends")
+        if self._home is not None:
+            self._home.close("the process ends")
         for peer in list(self._peers):
             peer.close()
         self.slabs.close()
@@ -140,9 +152,7 @@ class MemoryNode(rpc.Service):
     def on_hello(self, peer: rpc.Peer, fields: dict[str, Any]) -> dict[str, Any]:
         role = fields.get("role")
         if role == "compute":
-            if self.home is None:
-                raise Reroute(f"{self.node} is not the pool's home", hint="Ask control for it.")
-            welcome = self.home.on_hello(peer, fields)
+            welcome = self._serving_home().on_hello(peer, fields)
         elif role == "home":
             welcome = self.slabs.on_home(peer, int(fields["home_epoch"]))
         elif role in ("control", "tool"):
@@ -155,7 +165,7 @@ class MemoryNode(rpc.Service):
     def on_call(self, peer: rpc.Peer, call: rpc.Call) -> None:
         role = peer.fields["role"]
         if role == "compute":
-            self._home_of(peer).on_call(peer, call)
+            self._serving_home().on_call(peer, call)
         elif role == "home":
             self.slabs.on_call(peer, call)
         elif call.method == "ping":
@@ -170,16 +180,18 @@ class MemoryNode(rpc.Service):
     def on_notify(self, peer: rpc.Peer, method: str, args: tuple[Any, ...]) -> None:
         if peer.fields["role"] != "compute":
             raise RemoteProtocolError(f"notification {method!r} is not expected here")
-        self._home_of(peer).on_notify(peer, method, args)
+        self._serving_home().on_notify(peer, method, args)
 
     def on_lost(self, peer: rpc.Peer, error: PolarlessError) -> None:
         self._peers.discard(peer)
         if peer.fields["role"] == "compute" and self.home is not None:
             self.home.on_lost(peer)
 
-    def _home_of(self, peer: rpc.Peer) -> HomeNode:
-        assert self.home is not None, "compute nodes are welcomed by the home only"
-        return self.home
+    def _serving_home(self) -> HomeNode:
+        home = self.home
+        if home is None:
+            raise Reroute(f"{self.node} is not the pool's home", hint="Ask control for it.")
+        return home
 
     def _control(self, call: rpc.Call) -> None:
         args = call.args
@@ -192,16 +204,14 @@ class MemoryNode(rpc.Service):
                 call,
                 self.become_home(home_epoch=int(home_epoch), epoch=int(epoch), agents=dict(agents)),
             )
-        elif self.home is None:
-            raise Reroute(f"{self.node} is not the pool's home")
         elif call.method == "attach_node":
             node, address, *_ = args
-            self._later(call, self.home.attach(str(node), str(address)))
+            self._later(call, self._serving_home().attach(str(node), str(address)))
         elif call.method == "detach_node":
-            self.home.detach(str(args[0]))
+            self._serving_home().detach(str(args[0]))
             call.answer()
         elif call.method == "fence":
-            self.home.fence(call, int(args[0]))
+            self._serving_home().fence(call, int(args[0]))
         else:
             raise RemoteProtocolError(f"a memory node has no method {call.method!r}")
 

@@ -1,7 +1,7 @@
-"""Registered memory that a node lends, and the home's line to it. No page logic at all.
+"""Registered memory that a node lends. No page logic at all: that is the point.
 
-`SlabNode` is the lending end: slabs in shared memory, a fabric port, and an agent that obeys one
-home: the one with the highest home epoch it has ever heard of. `SlabLink` is the home's end.
+Slabs in shared memory, a fabric port, and an agent that obeys one home: the one with the highest
+home epoch it has ever heard of. The home's end of the line is `memory_pool.links`.
 
     home -> node   hello(role "home", home epoch) -> fabric address, slabs
                    grant(name, incarnation)       -> rkeys by slab
@@ -15,7 +15,6 @@ was on its way under the old home cannot touch what the new one finds by `scan`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from memory_pool.fabric.nic import NicStats
 from memory_pool.fabric.region import MAY_READ, MAY_WRITE_GUARDED, Holder, KeyTable, Region
 from memory_pool.fabric.verbs import RKEY_BYTES
 from memory_pool.slots import SCAN_DTYPE, Scan
-from polarless.errors import Fenced, PolarlessError, RemoteProtocolError
+from polarless.errors import Fenced, RemoteProtocolError
 from polarless.kernel.world import Listener, SharedRegion, World
 from polarless.net import rpc
 from polarless.wire.memory import (
@@ -41,9 +40,6 @@ log = logging.getLogger(__name__)
 
 # The size of one slab: small enough to come and go, large enough that there are few of them.
 SLAB_BYTES_MAX: Final = 64 * 1024 * 1024
-# The home waits for an agent this long; then the node is detached.
-AGENT_DEADLINE_S: Final = 0.3
-SCAN_DEADLINE_S: Final = 5.0
 
 
 class SlabNode:
@@ -161,58 +157,3 @@ class SlabNode:
         scan["lsn"] = words[used, SLOT_LSN]
         scan["generation"] = words[used, SLOT_GENERATION]
         return scan
-
-
-class SlabLink(rpc.Service):
-    """The home's connection to one memory node's agent."""
-
-    def __init__(self, node: str, on_lost: Callable[[SlabLink, PolarlessError], None]) -> None:
-        self.node = node
-        self.fabric = ""
-        # (slab, name of its shared memory, slots)
-        self.slabs: list[tuple[int, str, int]] = []
-        self._on_lost = on_lost
-        self._peer: rpc.Peer | None = None
-
-    async def connect(
-        self, world: World, *, cluster: bytes, address: str, home_epoch: int, home: str
-    ) -> None:
-        """Raises `ConnectionLost`, `DeadlineExceeded`, or `Fenced` if a newer home was there."""
-        self._peer = await rpc.connect(
-            world.network,
-            self,
-            clock=world.clock,
-            cluster=cluster,
-            address=address,
-            hello={"node": home, "role": "home", "home_epoch": home_epoch},
-            deadline_s=2.0,
-        )
-        fields = self._peer.fields
-        self.fabric = str(fields["fabric"])
-        self.slabs = [(int(slab), str(shm), int(slots)) for slab, shm, slots in fields["slabs"]]
-
-    async def grant(self, holder: Holder) -> dict[int, bytes]:
-        """Keys to all slabs."""
-        assert self._peer is not None
-        keys = await self._peer.call("grant", *holder, deadline_s=AGENT_DEADLINE_S)
-        return {int(slab): bytes(rkey) for slab, rkey in keys}
-
-    async def revoke(self, holder: Holder) -> None:
-        """The holder's keys open nothing any more once this returns."""
-        assert self._peer is not None
-        await self._peer.call("revoke", *holder, deadline_s=AGENT_DEADLINE_S)
-
-    async def scan(self, slab: int) -> Scan:
-        """Which slots of the slab hold which image."""
-        assert self._peer is not None
-        data = await self._peer.call("scan", slab, deadline_s=SCAN_DEADLINE_S)
-        return np.frombuffer(data, SCAN_DTYPE)
-
-    def close(self) -> None:
-        """Hang up. `on_lost` is not called."""
-        self._on_lost = lambda link, error: None
-        if self._peer is not None:
-            self._peer.close()
-
-    def on_lost(self, peer: rpc.Peer, error: PolarlessError) -> None:
-        self._on_lost(self, error)

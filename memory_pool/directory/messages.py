@@ -184,6 +184,38 @@ Event = (
     | Tick
 )  # fmt: skip
 
+
+def check(event: Event) -> None:
+    """Refuse what a peer must not have said: ValueError. Only types and ranges are looked at.
+
+    The tables keep 64-bit words, and their keys are ints: a core that has begun a step must not
+    fail at its third page.
+    """
+    for name, value in zip(event._fields, event):
+        if type(value) is int:
+            if not 0 <= value < _INT_END:
+                raise ValueError(f"{name} is {value}")
+        elif name in _INT_FIELDS:
+            raise ValueError(f"{name} is not a number")
+        elif name in _INT_LISTS:
+            if type(value) not in (list, tuple) or not set(map(type, value)) <= _INT_TYPE:
+                raise ValueError(f"{name} is not a list of numbers")
+            if value and not (min(value) >= 0 and max(value) < _INT_END):
+                raise ValueError(f"{name} has a number out of range")
+        elif name == "admitted" and not all(isinstance(one, str) for one in value):
+            raise ValueError("admitted is not a list of names")
+        elif name == "verdicts" and type(value) is not bytes:
+            raise ValueError("verdicts are not bytes")
+
+
+_INT_END = 1 << 63
+_INT_TYPE = {int}
+_INT_LISTS = {"pages", "held", "snapshots"}
+_INT_FIELDS = {
+    "as_of", "cts", "epoch", "generation", "incarnation", "lsn", "page_id", "slab", "slot",
+    "ticket",
+}  # fmt: skip
+
 # -------------------------------------------------------------------------------------- effects
 
 

@@ -22,11 +22,11 @@ A first start is the same with no claims.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from memory_pool.directory.messages import Advance, Event, Joined
+from memory_pool.directory.messages import Advance, Joined
 from memory_pool.slots import CLAIMED, SlabTable
 from polarless.wire.memory import CONFIRM_PAGES
 
@@ -52,7 +52,7 @@ class Rebuild:
         self.writer_joined_us = 0
         self.advance: Advance | None = None
         # Calls of the writer that must not be answered yet.
-        self.deferred: list[Event] = []
+        self.deferred: list[Any] = []
         self._claims: list[Claim] = []
         self._next_claim = 0
         self._asked: dict[int, list[Claim]] = {}
@@ -89,11 +89,15 @@ class Rebuild:
         return asked
 
     def verdict(self, ticket: int, verdicts: bytes) -> list[tuple[Claim, bool]] | None:
-        """The claims of a question with what the writer said; None if it was not asked."""
-        claims = self._asked.get(ticket)
-        if claims is None or len(claims) != len(verdicts):
+        """The claims of a question with what the writer said; None if it was not asked.
+
+        An answer that does not fit the question confirms nothing.
+        """
+        claims = self._asked.pop(ticket, None)
+        if claims is None:
             return None
-        del self._asked[ticket]
+        if len(verdicts) != len(claims):
+            verdicts = bytes(len(claims))
         return [(claim, verdict != 0) for claim, verdict in zip(claims, verdicts)]
 
     @property

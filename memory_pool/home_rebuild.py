@@ -1,0 +1,179 @@
+"""How a home that has just started comes to serve; the states are those of `directory.rebuild`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memory_pool.directory import messages as m
+from memory_pool.directory.rebuild import ADVANCING, CONFIRMING, SCANNING, WAITING, Rebuild
+from memory_pool.home_commits import Commits
+from memory_pool.home_state import HomeState, Out
+from polarless.errors import Fenced, Retry
+from polarless.wire.memory import encode_claims
+
+
+class Rebuilding:
+    """Steps before the home serves, and the coming and going of memory nodes.
+
+    ``replay`` runs an event that was deferred, ``admit`` makes a node a member.
+    """
+
+    admit: Callable[..., bool]
+
+    def __init__(
+        self, state: HomeState, commits: Commits, replay: Callable[[m.Event, Out], None]
+    ) -> None:
+        self._state = state
+        self._commits = commits
+        self._replay = replay
+
+    # Memory nodes.
+
+    def attached(self, event: m.Attached, out: Out) -> None:
+        """A memory node lends its slabs."""
+        state = self._state
+        tables = state.tables
+        again = tables.detach(event.node, state.members)
+        # Later, a slot that was found full is only a slot: nobody could confirm it any more.
+        scanning = state.rebuild is not None and state.rebuild.state == SCANNING
+        for slab, slot_count, scan in event.slabs:
+            tables.attach(event.node, slab, slot_count, scan if scanning else None)
+        out.append(m.Note(f"memory node {event.node} attached{' again' if again else ''}"))
+        out.append(m.SlabsChanged())
+
+    def detached(self, event: m.Detached, out: Out) -> None:
+        """A memory node is gone; its pages come from storage."""
+        if self._state.tables.detach(event.node, self._state.members):
+            out.append(m.Note(f"memory node {event.node} detached: {event.reason}", warning=True))
+            out.append(m.SlabsChanged())
+
+    # The first steps.
+
+    def join(self, rebuild: Rebuild, event: m.Joined, out: Out) -> None:
+        """A node waits to become a member."""
+        for connection, (other, _) in list(rebuild.joins.items()):
+            if other.name == event.name:
+                del rebuild.joins[connection]
+                out.append(m.Fail(other.call, Retry(f"{other.name} joined again")))
+        rebuild.joins[event.connection] = (event, self._state.now_us)
+        self._progress(rebuild, out)
+
+    def take_over(self, rebuild: Rebuild, join: m.Joined, out: Out) -> None:
+        """Writer and home were lost together: a reader is the writer now.
+
+        Nobody can vouch for a cache or a slot: the pool is emptied, everybody starts cold.
+        """
+        del rebuild.joins[join.connection]
+        self.empty(rebuild, out)
+        self.admit(join._replace(writer=True, held=[]), out, cold=True)
+        rebuild.state = ADVANCING
+
+    def scanned(self, event: m.Scanned, out: Out) -> None:
+        """All slot headers are known."""
+        rebuild = self._state.rebuild
+        if rebuild is not None and rebuild.state == SCANNING:
+            rebuild.state = WAITING
+            self._progress(rebuild, out)
+
+    def first_advance(self, event: m.Advance, out: Out) -> None:
+        """An advance while the home does not serve yet: the one that ends it."""
+        state, rebuild = self._state, self._state.rebuild
+        assert rebuild is not None
+        writer = state.writer
+        if writer is None or writer.connection != event.connection or event.epoch != state.epoch:
+            out.append(m.Fail(event.call, state.refusal(event.connection, event.epoch)))
+        elif rebuild.advance is not None:
+            out.append(m.Fail(event.call, Retry("the first advance is under way: one at a time")))
+        else:
+            rebuild.advance = event
+            self._progress(rebuild, out)
+
+    def confirmed(self, event: m.Confirmed, out: Out) -> None:
+        """The writer knows which images are the newest; the other slots are free."""
+        state, rebuild = self._state, self._state.rebuild
+        writer = state.writer
+        if rebuild is None or writer is None or writer.connection != event.connection:
+            return
+        claims = rebuild.verdict(event.ticket, event.verdicts)
+        if claims is None:
+            out.append(m.Note(f"{writer.name} confirmed what it was not asked", warning=True))
+            return
+        tables = state.tables
+        for (page_id, lsn, address), good in claims:
+            if not tables.capacity.has(address):
+                continue  # its node was detached meanwhile
+            if good:
+                tables.install(page_id, lsn, address)
+            else:
+                tables.free_claims([address])
+        self._progress(rebuild, out)
+
+    def _progress(self, rebuild: Rebuild, out: Out) -> None:
+        """Go on as far as what has been heard allows."""
+        state = self._state
+        if rebuild.state == WAITING:
+            joins = [join for join, _ in rebuild.joins.values() if join.writer]
+            join = max(joins, key=lambda join: join.epoch, default=None)
+            if join is None or join.epoch < state.epoch:
+                return
+            del rebuild.joins[join.connection]
+            if not self.admit(join, out, cold=False):
+                return
+            state.epoch = join.epoch
+            rebuild.admitted = set(join.admitted)
+            rebuild.writer_joined_us = state.now_us
+            rebuild.state = CONFIRMING
+            state.tables.free_claims(rebuild.collect(state.tables.capacity))
+            for ticket, claims in rebuild.questions():
+                pairs = [(page_id, lsn) for page_id, lsn, _ in claims]
+                args = (ticket, encode_claims(pairs))
+                out.append(m.Push(join.connection, "confirm", args))
+        if rebuild.state == CONFIRMING and rebuild.confirmed:
+            rebuild.state = ADVANCING
+        if rebuild.state == ADVANCING and rebuild.advance is not None:
+            missing = rebuild.admitted - {join.name for join, _ in rebuild.joins.values()}
+            waited_us = state.now_us - rebuild.writer_joined_us
+            if not missing or waited_us >= state.config.rejoin_grace_us:
+                self._begin(rebuild, rebuild.advance, out)
+
+    def _begin(self, rebuild: Rebuild, advance: m.Advance, out: Out) -> None:
+        """Serve: the first advance goes to the readers that kept their caches, then the rest."""
+        state = self._state
+        state.rebuild = None
+        state.tables.staleness.raise_floor(advance.lsn)
+        admissions: Out = []
+        for join, _ in rebuild.joins.values():
+            if join.writer:
+                admissions.append(m.Fail(join.call, Fenced("another node is the writer")))
+            else:
+                cold = not (join.warm and join.name in rebuild.admitted)
+                self.admit(join, admissions, cold=cold)
+        self._commits.advance(advance, out)
+        # Answered after the invalidations, so with the mark that they lead to.
+        out += [
+            effect._replace(mark=state.mark) if isinstance(effect, m.Admit) else effect
+            for effect in admissions
+        ]
+        seconds = (state.now_us - rebuild.started_us) / 1e6
+        out.append(m.Note(f"home {state.home_epoch} serves after {seconds:.3f} s"))
+        for event in rebuild.deferred:
+            self._replay(event, out)
+
+    def empty(self, rebuild: Rebuild, out: Out) -> None:
+        """There is no writer that could vouch for a slot: the pool starts empty."""
+        for event in rebuild.deferred:
+            out.append(m.Fail(event.call, Retry("the writer is gone")))
+        if rebuild.advance is not None:
+            out.append(m.Fail(rebuild.advance.call, Retry("the writer is gone")))
+        rebuild.forget_writer()
+        self._state.tables.empty()
+
+    def tick(self, rebuild: Rebuild, out: Out) -> None:
+        """End the joins that waited too long; the grace of the first advance may be over."""
+        state = self._state
+        for connection, (join, since_us) in list(rebuild.joins.items()):
+            if state.now_us - since_us >= state.config.rebuild_timeout_us:
+                del rebuild.joins[connection]
+                text = f"the pool's home is {rebuild.state}, for too long"
+                out.append(m.Fail(join.call, Retry(text)))
+        self._progress(rebuild, out)
