@@ -95,9 +95,11 @@ class Access:
             prefix = _encoded(table, equal) if equal else "b''"
             if equal:
                 low, high = prefix, f"prefix_end({prefix})"
-            column = table.columns[table.primary_key[len(equal)]] if len(equal) < len(
-                table.primary_key
-            ) else None
+            column = (
+                table.columns[table.primary_key[len(equal)]]
+                if len(equal) < len(table.primary_key)
+                else None
+            )
             if column is not None:
                 encoder = ENCODER_NAMES[column.type.family]
                 if self.low is not None:

@@ -1,4 +1,4 @@
-"""COUNT, SUM, MIN, MAX, AVG, BOOL_AND, BOOL_OR: generated updates, and what they come to in the end.
+"""COUNT, SUM, MIN, MAX, AVG, BOOL_AND, BOOL_OR: generated updates, and what they come to.
 
 A group's state is a list ``a`` with one entry per aggregate:
 
@@ -7,7 +7,7 @@ A group's state is a list ``a`` with one entry per aggregate:
     avg                   None, then [sum, count]
     anything DISTINCT     the set of values
 
-SUM and AVG of integers add Python ints, which do not overflow; the result type is checked at the end.
+SUM and AVG of integers add Python ints, which do not overflow; the result is checked at the end.
 """
 
 from __future__ import annotations

@@ -91,8 +91,12 @@ class Scope:
 class Binder:
     """See the module's docstring. ``text`` is what the trees were parsed from."""
 
-    def __init__(self, scope: Scope, parameters: Parameters, text: str = "") -> None:
+    def __init__(
+        self, scope: Scope, parameters: Parameters, text: str = "", *, clause: str = "VALUES"
+    ) -> None:
         self.scope = scope
+        # What is being bound, for messages.
+        self.clause = clause
         self.parameters = parameters
         self.text = text
         # Aggregates met so far, when they are allowed.
@@ -126,6 +130,8 @@ class Binder:
 
     def condition(self, node: Any, what: str) -> Node:
         """A WHERE, HAVING, ... clause."""
+        if what in ("WHERE", "HAVING"):
+            self.clause = what
         return operators.as_bool(self.bind(node), what)
 
     # Names and literals.
@@ -148,13 +154,14 @@ class Binder:
                 return functions.make(name, [])
             raise unknown_column(name)
         if qualifier is not None and qualifier != scope.alias:
-            raise _missing_from(qualifier)
+            raise _missing_from(qualifier, scope)
         index = table.index.get(name)
         if index is None:
             if qualifier is None and name in _BARE_FUNCTIONS:
                 return functions.make(name, [])
-            full = f"{qualifier}.{name}" if qualifier else name
-            raise unknown_column(full)
+            if qualifier:
+                raise CallerMistake(f"column {qualifier}.{name} does not exist", sqlstate="42703")
+            raise unknown_column(name)
         return self.column(index)
 
     def column(self, index: int) -> Node:
@@ -368,14 +375,15 @@ class Binder:
         args = [self.bind(node.this)]
         if node.args.get("expression") is not None:
             args.append(self.bind(node.expression))
-        position = str(node.args.get("position") or "both").lower()
-        return functions.make({"leading": "ltrim", "trailing": "rtrim"}.get(position, "btrim"), args)
+        return functions.make(trim_name(node), args)
 
     def _aggregate(self, name: str, node: Any) -> Node:
         if self.aggregates is None or self._in_aggregate:
-            where = "nested" if self._in_aggregate else "used here"
             raise CallerMistake(
-                f"aggregate function calls cannot be {where}", sqlstate="42803"
+                "aggregate function calls cannot be nested"
+                if self._in_aggregate
+                else f"aggregate functions are not allowed in {self.clause}",
+                sqlstate="42803",
             )
         args = _arguments(node)
         distinct = False
@@ -493,16 +501,23 @@ def function_name(node: Any, text: str) -> str:
     return known if known is not None else str(node.sql_name()).lower()
 
 
+def trim_name(node: Any) -> str:
+    """What TRIM(LEADING ...) is called."""
+    position = str(node.args.get("position") or "both").lower()
+    return {"leading": "ltrim", "trailing": "rtrim"}.get(position, "btrim")
+
+
 def _arguments(node: Any) -> list[Any]:
     """The arguments in the order of the class, which is that of the call."""
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
+    if isinstance(node, exp.Initcap):
+        return [node.this]  # sqlglot adds the delimiters of its own accord
     found: list[Any] = []
     for name in node.arg_types:
         value = node.args.get(name)
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, exp.Expression):
-                found.append(item)
+        items = value if isinstance(value, list) else [value]
+        found += [item for item in items if isinstance(item, exp.Expression)]
     return found
 
 
@@ -521,7 +536,13 @@ def number(text: str) -> Const:
     return Const(parse_numeric(text), NUMERIC)
 
 
-def _missing_from(name: str) -> CallerMistake:
+def _missing_from(name: str, scope: Scope | None = None) -> CallerMistake:
+    if scope is not None and scope.table is not None and scope.table.name == name:
+        return CallerMistake(
+            f'invalid reference to FROM-clause entry for table "{name}"',
+            sqlstate="42P01",
+            hint=f'Perhaps you meant to reference the table alias "{scope.alias}".',
+        )
     return CallerMistake(f'missing FROM-clause entry for table "{name}"', sqlstate="42P01")
 
 
@@ -557,7 +578,7 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
     if isinstance(node, exp.DataType):
         word = node.this.name if hasattr(node.this, "name") else str(node.this)
         if word == "USERDEFINED":
-            kind = node.args.get("kind")
+            kind: Any = node.args.get("kind")
             name = kind.name if hasattr(kind, "name") else str(kind)
             quoted = isinstance(kind, exp.Identifier) and kind.args.get("quoted")
             return (f'"{name}"' if quoted else name.lower()), []
@@ -604,10 +625,9 @@ def _typmod(kind: SqlType, name: str, arguments: list[int]) -> int:
             raise CallerMistake(
                 f"NUMERIC precision {precision} must be between 1 and 1000", sqlstate="22023"
             )
-        if not 0 <= scale <= precision:
+        if not 0 <= scale <= 1000:
             raise CallerMistake(
-                f"NUMERIC scale {scale} must be between 0 and precision {precision}",
-                sqlstate="22023",
+                f"NUMERIC scale {scale} must be between 0 and 1000", sqlstate="22023"
             )
         return ((precision << 16) | scale) + 4
     if kind in (TIMESTAMP, TIMESTAMPTZ) and arguments:

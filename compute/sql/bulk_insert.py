@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from compute.sql import numerics
 from compute.sql.expressions import ParamSlot
@@ -79,9 +79,7 @@ class BulkInsertBound(Bound):
 
     __slots__ = ("_converters", "_decode", "_insert", "_width")
 
-    def __init__(
-        self, plan: Plan, slots: list[ParamSlot], insert: Callable[..., int]
-    ) -> None:
+    def __init__(self, plan: Plan, slots: list[ParamSlot], insert: Callable[..., int]) -> None:
         super().__init__(plan, (), self._run)
         self._insert = insert
         self._width = len(slots)

@@ -97,7 +97,9 @@ def _fitted(node: Node, target: SqlType, typmod: int, strength: int) -> Node:
         limit = typmod - 4
         if isinstance(node, Const):
             text = None if node.value is None else node.value[:limit]
-            return Const(text if text is None or target is VARCHAR else text.rstrip(" "), target, typmod)
+            return Const(
+                text if text is None or target is VARCHAR else text.rstrip(" "), target, typmod
+            )
         strip = ".rstrip(' ')" if target is BPCHAR else ""
         return Strict((node,), template(f"{{0}}[:{limit}]{strip}"), target, typmod)
     if isinstance(node, Const):

@@ -88,9 +88,9 @@ def make_table(
     columns: tuple[TableColumn, ...],
     primary_key: tuple[int, ...],
     constraint: str,
-    tree: Tree,
+    tree: Any,
 ) -> Table:
-    """A table with its index of column names."""
+    """A table with its index of column names. ``tree`` None: no stored rows, as in FROM f(...)."""
     index = {column.name: position for position, column in enumerate(columns)}
     return Table(table_id, schema, name, columns, primary_key, constraint, tree, index)
 
@@ -151,9 +151,7 @@ def decode_table(engine: Engine, key: bytes, payload: bytes) -> Table:
     tree_id: TreeId = row["tree"]
     root: PageId = row["root"]
     tree = engine.tree(tree_id, root, int_keys=row["int_keys"])
-    return make_table(
-        row["id"], schema, name, columns, row["primary_key"], row["constraint"], tree
-    )
+    return make_table(row["id"], schema, name, columns, row["primary_key"], row["constraint"], tree)
 
 
 _LOW: Final = keycode.encode(("table",))

@@ -1,12 +1,12 @@
 """COPY table [(columns)] FROM STDIN, text and CSV.
 
-Data arrives in pieces that may cut a row anywhere. Whole lines are decoded at once, split, and each
-row is encoded by a function generated for the table. The usual chunk, without a backslash, takes the
-short way; escapes, NULLs and errors are looked at field by field.
+Data arrives in pieces that may cut a row anywhere. Whole lines are decoded at once, split, and
+each row is encoded by a function generated for the table. The usual chunk, without a backslash,
+takes the short way; escapes, NULLs and errors are looked at field by field.
 
 A table that is new and empty in this transaction is loaded through `rebuild.Loader` into one more
-new tree, which the catalog row names at the end: so ROLLBACK TO finds the table as it was. Any other
-table gets ordinary inserts.
+new tree, which the catalog row names at the end: so ROLLBACK TO finds the table as it was. Any
+other table gets ordinary inserts.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
             if column not in table.index:
                 raise unknown_column(column, table.name)
             if wanted.count(column) > 1:
-                raise CallerMistake(
-                    f'column "{column}" specified more than once', sqlstate="42701"
-                )
+                raise CallerMistake(f'column "{column}" specified more than once', sqlstate="42701")
         columns = [table.index[column] for column in wanted]
     return Plan(
         "copy_in",
@@ -257,7 +255,7 @@ def _value_of(table: Table, index: int, text: str) -> Any:
     try:
         return fit(PARSERS[column.type](text), column.type, column.typmod)
     except PolarlessError as error:
-        error.detail = f"COPY {table.name}, column {column.name}: \"{text[:100]}\""
+        error.detail = f'COPY {table.name}, column {column.name}: "{text[:100]}"'
         raise
 
 
@@ -290,9 +288,7 @@ class CopyRun:
         txn = ddl.transaction_of(session)
         found = txn.new_trees.get(table.tree.tree_id)
         if found is not None and not found[1] and not txn.writes.get(table.tree.tree_id):
-            self._loader = Loader(
-                session, int_keys=table.tree.int_keys, duplicate=self._duplicate
-            )
+            self._loader = Loader(session, int_keys=table.tree.int_keys, duplicate=self._duplicate)
             if not table.primary_key:
                 counter = iter(range(1, 1 << 62))
                 self._next_id = counter.__next__
@@ -309,9 +305,7 @@ class CopyRun:
         end = data.rfind(b"\n") + 1
         self._rest = data[end:]
         if len(self._rest) > LINE_BYTES_MAX:
-            raise CallerMistake(
-                f"a line of COPY exceeds {LINE_BYTES_MAX} bytes", sqlstate="54000"
-            )
+            raise CallerMistake(f"a line of COPY exceeds {LINE_BYTES_MAX} bytes", sqlstate="54000")
         if end:
             await self._take(data[:end])
 
@@ -445,8 +439,8 @@ class CopyRun:
         if quote not in text:
             lines = text.replace("\r\n", "\n").split("\n")
             lines.pop()
-            records = [line.split(options.delimiter) for line in lines if line != "\\."]
-            records = [[None if f == options.null else f for f in r] for r in records]
+            split = [line.split(options.delimiter) for line in lines if line != "\\."]
+            records = [[None if f == options.null else f for f in fields] for fields in split]
         else:
             records = _csv_records(text, options)
         if self._header and records:
@@ -506,7 +500,7 @@ def _last_record_end(text: str, quote: str) -> int:
 
 
 def _csv_records(text: str, options: CopyOptions) -> list[list[str | None]]:
-    """Records with quotes. An unquoted field that equals the NULL text is NULL, a quoted one not."""
+    """Records with quotes. A field that equals the NULL text is NULL unless it was quoted."""
     escape = options.escape
     rows = csv.reader(
         io.StringIO(text, newline=""),
@@ -534,9 +528,7 @@ def _csv_records(text: str, options: CopyOptions) -> list[list[str | None]]:
     return result
 
 
-def _fields_with_quotes(
-    raw: str, fields: list[str], options: CopyOptions
-) -> list[str | None]:
+def _fields_with_quotes(raw: str, fields: list[str], options: CopyOptions) -> list[str | None]:
     """Which of the fields were quoted, found by walking the record once."""
     quoted: list[bool] = []
     position = 0

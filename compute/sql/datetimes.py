@@ -127,7 +127,7 @@ def round_timestamp(value: int, digits: int) -> int:
     """Round to so many digits of a second."""
     if digits >= 6 or value in (INFINITY, MINUS_INFINITY):
         return value
-    unit = 10 ** (6 - max(digits, 0))
+    unit: int = 10 ** (6 - max(digits, 0))
     half = unit // 2
     return (value + half) // unit * unit if value >= 0 else -((-value + half) // unit * unit)
 

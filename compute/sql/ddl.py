@@ -1,8 +1,8 @@
 """CREATE TABLE, DROP TABLE, TRUNCATE: synchronous, through the transaction like any other write.
 
-Each statement first locks the table's row in the catalog and reads its newest state (the plan may be
-old by then), then waits for the table's lock, and only then changes anything; so a `Suspend` leaves
-nothing behind. Every change raises the engine's catalog version at once, since plans of this very
+Each statement first locks the table's row in the catalog and reads its newest state (the plan may
+be old by then), then waits for the table's lock, and only then changes anything; so a `Suspend`
+leaves nothing behind. Every change raises the engine's catalog version at once, since plans of this very
 session must see it, and once more if it is rolled back.
 """
 

@@ -47,7 +47,6 @@ from compute.sql.types import (
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
-    UNKNOWN,
     VARCHAR,
     VOID,
     SqlType,
@@ -82,7 +81,7 @@ def no_function(name: str, args: list[Node]) -> CallerMistake:
     )
 
 
-# ------------------------------------------------------------------------------------ implementations
+# ---------------------------------------------------------------------------------- implementations
 
 
 def _substring(text: str, start: int, length: int | None = None) -> str:
@@ -449,9 +448,7 @@ OF_SESSION: Final[dict[str, tuple[SessionSignature, ...]]] = {
 # ------------------------------------------------------------------------------------- resolution
 
 
-def _matching(
-    signatures: tuple[Any, ...], args: list[Node]
-) -> tuple[Any, tuple[Node, ...]] | None:
+def _matching(signatures: tuple[Any, ...], args: list[Node]) -> tuple[Any, tuple[Node, ...]] | None:
     """The signature to call and the converted arguments."""
     of_length = [found for found in signatures if len(found.args) == len(args)]
     for found in of_length:
@@ -499,7 +496,10 @@ def make(name: str, args: list[Node]) -> Node:
 
 def _concat(args: list[Node]) -> Node:
     texts = tuple(
-        cast(arg, TEXT) if arg.type is UNKNOWN else cast(arg, TEXT, strength=1) for arg in args
+        Strict((arg,), template("'t' if {0} else 'f'"), TEXT)
+        if arg.type is BOOL
+        else cast(arg, TEXT, strength=1)
+        for arg in args
     )
 
     def body(out: Emitter, result: str, sources: list[str]) -> None:

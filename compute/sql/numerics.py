@@ -52,6 +52,9 @@ def checked(value: Decimal) -> Decimal:
         return value
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)
+    if not value:
+        # Zero has no sign in a numeric.
+        value = value.copy_abs()
     if value and value.adjusted() >= DIGITS_BEFORE_MAX:
         raise CallerMistake("value overflows numeric format", sqlstate="22003")
     if exponent > 0:
@@ -88,9 +91,7 @@ def numeric_text(value: Decimal) -> str:
     """As PostgreSQL prints it."""
     if value.is_nan():
         return "NaN"
-    text = format(value, "f")
-    # Zero has no sign.
-    return text[1:] if text[0] == "-" and not value else text
+    return format(value, "f")
 
 
 def add_numeric(left: Decimal, right: Decimal) -> Decimal:

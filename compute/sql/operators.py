@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
@@ -144,9 +143,7 @@ def _float_body(symbol: str, kind: SqlType) -> Body:
             call(numerics.to_float4)(out, result, [result])
 
     if symbol == "%":
-        raise CallerMistake(
-            f"operator does not exist: {kind.name} % {kind.name}", sqlstate="42883"
-        )
+        raise CallerMistake(f"operator does not exist: {kind.name} % {kind.name}", sqlstate="42883")
     return body
 
 
@@ -366,9 +363,7 @@ def concat(left: Node, right: Node) -> Node:
     return Strict(texts, template("{0} + {1}"), TEXT)
 
 
-def like(
-    value: Node, pattern: Node, *, escape: str | None, ignore_case: bool
-) -> Node:
+def like(value: Node, pattern: Node, *, escape: str | None, ignore_case: bool) -> Node:
     """LIKE and ILIKE; ``escape`` None means the backslash."""
     value = padded(value if value.type is not UNKNOWN else cast(value, TEXT))
     if value.type not in STRINGS or (pattern.type not in STRINGS and pattern.type is not UNKNOWN):
@@ -490,4 +485,6 @@ def common_type(nodes: list[Node], what: str) -> SqlType:
 
 def sort_value(value: Any) -> Any:
     """What numbers sort by: NaN last."""
-    return (value != value, Decimal(0) if value != value else value)
+    if value is None:
+        return None
+    return (value != value, 0 if value != value else value)

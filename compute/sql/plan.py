@@ -22,8 +22,8 @@ What a session has to do, by ``Plan.kind``:
 ======================= ==================================================================
 
 A **fast** plan has `Bound.run`: synchronous, returns the finished DataRow messages and the
-CommandComplete, or raises. A `Suspend` means: take the write set back to the statement's mark, wait,
-and run it again from its start. ``run`` returning None means that the result is too large for one
+CommandComplete, or raises. A `Suspend` means: take the write set back to the statement's mark,
+wait, and run it again from its start. ``run`` returning None means that the result is too large for one
 step (nothing was changed): call `Bound.rows` instead.
 
 Other plans have only `Bound.rows`, a coroutine that waits by itself, streams DataRow messages into

@@ -4,8 +4,8 @@
     prepare_simple(text)                simple protocol: exact text, then its shape (`shapes`)
 
 A plan is made for one version of the catalog. When that has changed the same text is planned again,
-the next time it is asked for. A transaction that did DDL sees its own catalog, and its plans are kept
-in the session.
+the next time it is asked for. A transaction that did DDL sees its own catalog, and its plans are
+kept in the session.
 
 One planner per node, shared by its sessions.
 """
@@ -35,7 +35,7 @@ from compute.sql.rowcode import describe
 from compute.sql.select import Output, understand
 from compute.sql.select_run import SelectBound, is_fast
 from compute.sql.shapes import Shape
-from compute.sql.syntax import Token, near, parse, scan, split, too_deep
+from compute.sql.syntax import STRING, Token, near, parse, scan, split, string_value, too_deep
 from compute.sql.utility import Reader, plan_utility, text_column, text_row
 from compute.sql.write import (
     Insert,
@@ -45,7 +45,7 @@ from compute.sql.write import (
     understand_update,
 )
 from compute.sql.write_run import INLINE_ROWS_MAX, InsertBound, RowIds, UpdateBound
-from polarless.errors import PolarlessError
+from polarless.errors import CallerMistake, PolarlessError
 
 if TYPE_CHECKING:
     from compute.txn.engine import Engine
@@ -142,7 +142,7 @@ class Planner:
                 session.sql.catalog = None
             return None
         version = self.engine.catalog_version
-        found = session.sql.catalog
+        found: OwnCatalog | None = session.sql.catalog
         if found is None or found.version != version or found.changes != changes:
             catalog = load(self.engine, changes)
             found = session.sql.catalog = OwnCatalog(catalog, dict(changes), version)
@@ -150,9 +150,7 @@ class Planner:
 
     # Extended protocol.
 
-    def prepare(
-        self, session: SessionLike, text: str, param_oids: Sequence[int] = ()
-    ) -> Plan:
+    def prepare(self, session: SessionLike, text: str, param_oids: Sequence[int] = ()) -> Plan:
         """The plan of one statement. May raise a `Suspend`, or what is wrong with the text."""
         key: Any = (text, tuple(param_oids)) if param_oids else text
         own = self._own(session)
@@ -206,9 +204,7 @@ class Planner:
             state.predicted = shape
         return shape.bound, values
 
-    def _shape(
-        self, session: SessionLike, text: str, version: int
-    ) -> tuple[Shape, Params]:
+    def _shape(self, session: SessionLike, text: str, version: int) -> tuple[Shape, Params]:
         usable = (ANY_VERSION, version)
         own = own_changes(session.txn)
         if not own:
@@ -235,6 +231,8 @@ class Planner:
                 shape.version = -2
                 return shape, (text, bulk.start)
         plan = self.prepare(session, text)
+        if plan.parameter_oids:
+            raise CallerMistake("there is no parameter $1", sqlstate="42P02")
         # What was planned with a transaction's own catalog is good for nobody else.
         shape = Shape(plan.bind(), -2 if own else plan.catalog_version, text, None)
         if not own:
@@ -299,7 +297,8 @@ class Planner:
         if own[0].value not in _PARSED and own[0].value != "(":
             raise near(own[0])
         # Only what the statement is: positions in errors count from the text's beginning.
-        return self._plan_tree(session, text[: own[-1].end], Parameters(oids), own)
+        text = _for_sqlglot(text[: own[-1].end], own)
+        return self._plan_tree(session, text, Parameters(oids), own)
 
     def _plan_tree(
         self,
@@ -319,9 +318,7 @@ class Planner:
         except RecursionError:
             raise too_deep() from None
 
-    def _select(
-        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
-    ) -> Plan:
+    def _select(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         catalog = self.catalog(session)
         found = understand(tree, catalog, parameters, text)
         return Plan(
@@ -336,9 +333,7 @@ class Planner:
             ),
         )
 
-    def _insert(
-        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
-    ) -> Plan:
+    def _insert(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         found: Insert = understand_insert(tree, self.catalog(session), parameters, text)
         row_ids = self.row_ids
         return self._write(
@@ -351,15 +346,11 @@ class Planner:
             fast=found.query is None and len(found.rows) <= INLINE_ROWS_MAX,
         )
 
-    def _update(
-        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
-    ) -> Plan:
+    def _update(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         found = understand_update(tree, self.catalog(session), parameters, text)
         return self._change(found, parameters, "UPDATE")
 
-    def _delete(
-        self, session: SessionLike, tree: Any, parameters: Parameters, text: str
-    ) -> Plan:
+    def _delete(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         found = understand_delete(tree, self.catalog(session), parameters, text)
         return self._change(found, parameters, "DELETE")
 
@@ -462,6 +453,23 @@ _MAKERS: Final[dict[type, Maker]] = {
     exp.TruncateTable: Planner._truncate,
     exp.Alter: Planner._alter,
 }
+
+
+def _for_sqlglot(text: str, tokens: list[Token]) -> str:
+    """The text without what sqlglot reads differently: LIMIT ALL, which means nothing, and strings
+    with escapes or in dollars, which it takes for other things.
+    """
+    parts: list[str] = []
+    position = 0
+    for index, token in enumerate(tokens):
+        if token.kind == STRING and text[token.start] != "'":
+            value = string_value(token).replace("'", "''")
+            parts += (text[position : token.start], f"'{value}'")
+            position = token.end
+        elif token.value == "all" and index and tokens[index - 1].value == "limit":
+            parts.append(text[position : tokens[index - 1].start])
+            position = token.end
+    return "".join((*parts, text[position:])) if parts else text
 
 
 def _refuse(tree: Any, tokens: list[Token] | None) -> PolarlessError:

@@ -42,7 +42,7 @@ Duplicate = Callable[[Any], CallerMistake]
 
 
 class Loader:
-    """Feed it rows in any order, then `finish` gives the tree. ``duplicate(key)`` makes the error."""
+    """Feed it rows in any order; `finish` gives the tree. ``duplicate(key)`` makes the error."""
 
     def __init__(self, session: SessionLike, *, int_keys: bool, duplicate: Duplicate) -> None:
         self._session = session
@@ -65,29 +65,18 @@ class Loader:
         if not rows:
             return
         self.row_count += len(rows)
-        previous = self._last
-        for index, row in enumerate(rows):
-            key = row[0]
-            if previous is not None and key <= previous:
-                break
-            previous = key
-        else:
-            self._last = previous
-            await self._bulk.add(rows)
-            return
-        # From the first that is out of order, each row goes where it can.
-        await self._bulk.add(rows[:index])
-        last = rows[index - 1][0] if index else self._last
+        last = self._last
         ordered: Rows = []
-        for row in rows[index:]:
-            if last is None or row[0] > last:
+        for row in rows:
+            key = row[0]
+            if last is None or key > last:
                 ordered.append(row)
-                last = row[0]
+                last = key
             else:
                 self._pending.append(row)
                 self._pending_bytes += len(row[1]) + _ROW_BYTES
-        await self._bulk.add(ordered)
         self._last = last
+        await self._bulk.add(ordered)
         if self._pending_bytes > PENDING_BYTES_MAX:
             await self._write_run()
 

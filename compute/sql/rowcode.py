@@ -86,7 +86,7 @@ def emit_param(out: Emitter, slot: ParamSlot, source: str, form: int) -> None:
     """Decode the raw parameter ``source`` into ``p<index>``."""
     name, kind = f"p{slot.index}", slot.type
     if kind.family == "int" and kind in INT_BOUNDS:
-        low, high = INT_BOUNDS[kind]
+        low = INT_BOUNDS[kind][0]
         slow = f"decode{kind.oid}_{form}_"
         out.names[slow] = decoder(kind, form)
         if form == BINARY_FORMAT:
@@ -108,8 +108,7 @@ def emit_param(out: Emitter, slot: ParamSlot, source: str, form: int) -> None:
             minus = "'-'" if form == LITERAL_FORMAT else "b'-'"
             plain = f"{name}.isdigit() or ({name}[:1] == {minus} and {name}[1:].isdigit())"
             out.line(
-                f"{name} = int({name}) if len({name}) <= {digits} and ({plain}) "
-                f"else {slow}({name})"
+                f"{name} = int({name}) if len({name}) <= {digits} and ({plain}) else {slow}({name})"
             )
         return
     out.line(f"{name} = {source}")
@@ -175,9 +174,7 @@ def column_source(value: str, kind: SqlType, typmod: int, form: int, out: Emitte
     return f"{name}({value})"
 
 
-def emit_row(
-    out: Emitter, values: list[str], columns: list[Node], formats: tuple[int, ...]
-) -> str:
+def emit_row(out: Emitter, values: list[str], columns: list[Node], formats: tuple[int, ...]) -> str:
     """Write what makes a DataRow of the values; returns its source."""
     if len(columns) == 1:
         return _emit_one(out, values[0], columns[0], formats[0])

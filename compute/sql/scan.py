@@ -135,9 +135,7 @@ class Cursor:
         return rows
 
 
-async def batches(
-    cursor: Cursor, txn: Transaction, session: SessionLike
-) -> AsyncIterator[Batch]:
+async def batches(cursor: Cursor, txn: Transaction, session: SessionLike) -> AsyncIterator[Batch]:
     """All batches, waiting for pages and giving others a turn every few milliseconds."""
     sleep = session.engine.clock.sleep
     rows = 0

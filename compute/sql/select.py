@@ -1,8 +1,8 @@
 """SELECT over one table (or none): what it means, as data. `select_run` makes it run.
 
 FROM, WHERE, GROUP BY, HAVING, the list, DISTINCT, ORDER BY, LIMIT are understood in the order in
-which SQL gives them meaning. What is not built (joins, subqueries, CTEs, windows, set operations) is
-refused here by name.
+which SQL gives them meaning. What is not built (joins, subqueries, CTEs, windows, set operations)
+is refused here by name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,16 @@ from sqlglot import exp
 
 from compute.sql import operators
 from compute.sql.access import Access, choose
-from compute.sql.binder import Binder, Parameters, Scope, function_name
+from compute.sql.binder import (
+    Binder,
+    Parameters,
+    Scope,
+    function_name,
+    trim_name,
+    type_of,
+)
 from compute.sql.casts import cast
-from compute.sql.catalog import PG_CATALOG, PUBLIC, Catalog, Table, TableColumn, make_table
+from compute.sql.catalog import PUBLIC, Catalog, Table, TableColumn, make_table
 from compute.sql.expressions import (
     Aggregate,
     ColumnRef,
@@ -112,6 +119,7 @@ def understand(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -
     found.distinct = _distinct(tree)
     _group(tree, binder, found)
     binder.aggregates = found.aggregates
+    binder.clause = "this context"
     found.outputs = bind_outputs(tree, binder, scope)
     having = tree.args.get("having")
     if having is not None:
@@ -168,8 +176,6 @@ def find_table(source: Any, catalog: Catalog) -> Table:
         raise not_supported("a reference to another database")
     found = catalog.find(name, schema)
     if found is None:
-        if schema not in (None, PUBLIC, PG_CATALOG, "information_schema", "polarless"):
-            raise CallerMistake(f'schema "{schema}" does not exist', sqlstate="3F000")
         raise unknown_table(f"{schema}.{name}" if schema else name)
     return found
 
@@ -275,22 +281,22 @@ def output_name(node: Any, text: str) -> str:
     if isinstance(node, exp.Column):
         return identifier(node.this)
     if isinstance(node, exp.Cast):
-        inner = output_name(node.this, text)
-        if inner != "?column?":
-            return inner
-        return _type_output_name(node)
+        inner = node.this
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        weak = isinstance(inner, (exp.Cast, exp.Boolean, exp.Case))
+        name = "?column?" if weak else output_name(inner, text)
+        return _type_output_name(node) if name == "?column?" else name
     if isinstance(node, exp.Case):
         return "case"
+    if isinstance(node, exp.Trim) and node.args.get("position"):
+        return trim_name(node)
     if isinstance(node, exp.Boolean):
         return "bool"
     if isinstance(node, exp.Dot):
         return output_name(node.expression, text)
-    named = {exp.Coalesce: "coalesce", exp.Nullif: "nullif", exp.Greatest: "greatest"}
-    if type(node) in named:
-        return named[type(node)]
-    if isinstance(node, exp.Func) and not isinstance(
-        node, (exp.Binary, exp.Unary, exp.Connector, exp.Predicate)
-    ):
+    operator = isinstance(node, (exp.Binary, exp.Unary, exp.Connector, exp.Predicate))
+    if "start" in node.meta if operator else isinstance(node, exp.Func):
         return function_name(node, text)
     return "?column?"
 
@@ -304,8 +310,6 @@ _INTERNAL_NAMES: Final = {
 
 
 def _type_output_name(node: Any) -> str:
-    from compute.sql.binder import type_of
-
     name = type_of(node.args["to"])[0].name
     return _INTERNAL_NAMES.get(name, name)
 
@@ -327,6 +331,7 @@ def _group(tree: Any, binder: Binder, found: Select) -> None:
             target = _position(item, tree, "GROUP BY")
         elif isinstance(item, exp.Column) and not item.args.get("table"):
             target = _alias(item, tree, binder) or item
+        binder.clause = "GROUP BY"
         node = binder.bind(target)
         if node.type is UNKNOWN:
             node = cast(node, TEXT)
@@ -419,9 +424,7 @@ def _order(tree: Any, binder: Binder, found: Select) -> None:
 
 
 def _is_output(node: Node, target: Any, tree: Any, binder: Binder) -> bool:
-    if isinstance(node, ColumnRef) and any(
-        isinstance(item, exp.Star) for item in tree.expressions
-    ):
+    if isinstance(node, ColumnRef) and any(isinstance(item, exp.Star) for item in tree.expressions):
         return True
     key = binder.group_key(target)
     return any(binder.group_key(item) == key for item in tree.expressions)
@@ -446,11 +449,12 @@ def _use_key_order(found: Select) -> None:
 
 def _limits(tree: Any, binder: Binder, found: Select) -> None:
     limit, offset = tree.args.get("limit"), tree.args.get("offset")
-    constants = Binder(Scope(), binder.parameters, binder.text)
+    constants = Binder(Scope(), binder.parameters, binder.text, clause="LIMIT")
     if isinstance(limit, exp.Fetch):
         count = limit.args.get("count")
         found.limit = _count(constants, count if count is not None else exp.Literal.number(1))
-        if limit.args.get("limit_options"):
+        options = limit.args.get("limit_options")
+        if options is not None and (options.args.get("with_ties") or options.args.get("percent")):
             raise not_supported("FETCH ... WITH TIES or PERCENT")
     elif limit is not None:
         expression = limit.expression

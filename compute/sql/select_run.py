@@ -5,8 +5,8 @@
 * A SELECT by the full primary key is one generated function from parameters to the answer's bytes.
 * Anything that may be hoped to be short (a bounded range, few keys, no table) is first tried in one
   synchronous step of at most `ROWS_PER_STEP` rows.
-* All else runs as a coroutine, in bounded memory: what a sort, DISTINCT or GROUP BY keeps is counted
-  and refused beyond `WORK_BYTES_MAX` with 53200.
+* All else runs as a coroutine, in bounded memory: what a sort, DISTINCT or GROUP BY keeps is
+  counted and refused beyond `WORK_BYTES_MAX` with 53200.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _needs_row(found: Select) -> bool:
     return any(isinstance(item, ColumnRef) for node in nodes for item in walk(node))
 
 
-# ----------------------------------------------------------------------------------- generated steps
+# ---------------------------------------------------------------------------------- generated steps
 
 
 def _filters(found: Select) -> list[Node]:
@@ -138,15 +138,15 @@ def _emit_loop(out: Emitter, found: Select) -> None:
 
 def _sort_key(out: Emitter, order: Order) -> str:
     value = order.node.emit(out)
+    comparable = value
     if order.node.type.family in ("float", "numeric"):
         out.names["sort_value"] = sort_value
-        wrapped = f"sort_value({value})"
-        return f"({value} is None, {value} is not None and {wrapped})"
+        comparable = f"sort_value({value})"
     if not order.node.nullable:
-        return value
+        return comparable
     # NULL counts as larger than everything, or as smaller, whichever puts it where it is wanted.
     larger = order.nulls_first == order.descending
-    return f"({value} is {'' if larger else 'not '}None, {value})"
+    return f"({value} is {'' if larger else 'not '}None, {comparable})"
 
 
 def rows_step(found: Select, slots: list[ParamSlot], results: tuple[int, ...] | None) -> Step:
@@ -228,8 +228,7 @@ class Gatherer:
         self._keep_max = None if limit is None else limit + offset
         self.count = 0
 
-    @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether no further row can change the result."""
         return not self._order and self._limit is not None and self.count >= self._limit
 
@@ -329,7 +328,7 @@ class Reader:
         groups = self._groups()
         entries: list[Any] = []
         read = 0
-        while not cursor.done and not gatherer.full:
+        while not cursor.done and not gatherer.is_full():
             batch = cursor.next(txn)  # type: ignore[arg-type]
             read += len(batch) + 2
             if read > ROWS_PER_STEP and not cursor.done:
@@ -363,13 +362,13 @@ class Reader:
                 part = waiting[start : start + ROWS_PER_STEP]
                 yield gatherer.add(self._finished(session, values, part))
                 await session.engine.clock.sleep(0)
-        elif not gatherer.full:
+        elif not gatherer.is_full():
             step = self._step
             async for batch in batches(self.source.cursor(session, values), txn, session):
                 entries: list[Any] = []
                 step(session, values, batch, entries)
                 yield gatherer.add(entries)
-                if gatherer.full:
+                if gatherer.is_full():
                     break
         yield gatherer.finish()
 
@@ -378,9 +377,7 @@ class Reader:
             return None
         return {} if self._found.groups else {(): aggregates.initial(self._found.aggregates)}
 
-    async def _grouped(
-        self, session: SessionLike, values: Any, txn: Transaction
-    ) -> dict[Any, Any]:
+    async def _grouped(self, session: SessionLike, values: Any, txn: Transaction) -> dict[Any, Any]:
         found = self._found
         groups = self._groups()
         assert groups is not None
@@ -447,9 +444,7 @@ class SelectBound(Bound):
         finally:
             session.engine.rollback(own)
 
-    def _run_in(
-        self, session: SessionLike, values: Any, txn: Transaction | None
-    ) -> bytes | None:
+    def _run_in(self, session: SessionLike, values: Any, txn: Transaction | None) -> bytes | None:
         gatherer = self._reader.gatherer(session, values)
         entries = self._reader.read_now(session, values, txn, gatherer)
         if entries is None:

@@ -5,8 +5,8 @@ parsed again.
     SELECT abalance FROM pgbench_accounts WHERE aid = $1;        shape, with the values ("4711",)
 
 `cut` finds the literals with one regular expression, which may be fooled by quoted identifiers,
-comments and escape strings; so `template` scans the shape once by the full lexical rules and refuses
-it unless every literal is a token of its own there. Whether a literal may be a parameter where it
+comments and escape strings; so `template` scans the shape once by the full lexical rules and
+refuses it unless every literal is a token of its own there. Whether a literal may be a parameter where it
 stands (ORDER BY 1, varchar(10)) is found out by planning: what cannot be planned as a shape is
 planned as written.
 
@@ -38,6 +38,8 @@ _SHAPED = re.compile(r"\s*(?:select|insert|update|delete|values)\b", re.IGNORECA
 _TYPES: Final[dict[str, SqlType]] = {
     "i": INT4, "I": INT4, "b": INT8, "B": INT8, "n": NUMERIC, "N": NUMERIC, "s": UNKNOWN,
 }  # fmt: skip
+# With a minus sign before them these are of a smaller type, and it is not always seen.
+_EDGES: Final = frozenset({"2147483648", "9223372036854775808"})
 _INT4_MAX: Final = (1 << 31) - 1
 _INT8_MAX: Final = (1 << 63) - 1
 
@@ -80,6 +82,8 @@ def cut(text: str) -> Cut | None:
             kinds.append("s")
             values.append(literal[1:-1].replace("''", "'"))
             continue
+        if literal in _EDGES:
+            return None
         kinds.append(_kind(literal))
         values.append(literal)
     return Cut(("\0".join(pieces), "".join(kinds)), pieces, values)
@@ -87,13 +91,14 @@ def cut(text: str) -> Cut | None:
 
 def _kind(literal: str) -> str:
     digits = literal[1:] if literal[0] == "-" else literal
+    signed = literal[0] == "-"
     if not digits.isdigit():
         kind = "n"
-    elif len(digits) < 10 or int(digits[:40]) <= _INT4_MAX:
+    elif len(digits) < 10 or int(digits[:40]) <= _INT4_MAX + signed:
         kind = "i"
     else:
-        kind = "b" if len(digits) < 20 and int(digits) <= _INT8_MAX else "n"
-    return kind.upper() if literal[0] == "-" else kind
+        kind = "b" if len(digits) < 20 and int(digits) <= _INT8_MAX + signed else "n"
+    return kind.upper() if signed else kind
 
 
 def template(found: Cut) -> str | None:

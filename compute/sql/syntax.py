@@ -1,8 +1,8 @@
 """From text to a syntax tree, with limits checked before anything recursive sees the text.
 
 `scan` is a flat tokenizer by PostgreSQL's lexical rules: it never recurses, so it can bound the
-nesting and find where one statement ends. Utility statements (SET, BEGIN, COPY, ...) are parsed from
-its tokens by hand in `utility`; everything with expressions goes to sqlglot.
+nesting and find where one statement ends. Utility statements (SET, BEGIN, COPY, ...) are parsed
+from its tokens by hand in `utility`; everything with expressions goes to sqlglot.
 """
 
 from __future__ import annotations
@@ -203,6 +203,9 @@ def _syntax_error(text: str, error: Any) -> SyntaxMistake:
     lines = text.split("\n")
     before = sum(len(part) + 1 for part in lines[: line - 1])
     position = max(before + column - len(word), 0)
+    at_end = not text[position + len(word) :].strip(" ;\n\t")
+    if at_end and word != "=" and "missing" in str(first.get("description", "")).lower():
+        word = ""
     if not word or position >= len(text):
         return SyntaxMistake("syntax error at end of input", position=len(text) + 1)
     return SyntaxMistake(f'syntax error at or near "{word}"', position=position + 1)
@@ -263,7 +266,7 @@ def unescape(body: str) -> str:
         if code == "''":
             return "'"
         if code[1] in "xuU" and len(code) > 2:
-            return chr(int(code[2:], 16))
+            return chr(int(code[2:], base=16))
         if code[1] in "01234567":
             return chr(int(code[1:], 8) & 0xFF)
         return _ESCAPES.get(code[1], code[1])

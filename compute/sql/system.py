@@ -11,8 +11,15 @@ from collections.abc import Callable
 from typing import Final
 
 from compute.sql.catalog import Catalog
-from compute.sql.plan import BINARY_FORMAT, Bound, Column, Params, Plan, SessionLike
-from compute.sql.plan import command_complete
+from compute.sql.plan import (
+    BINARY_FORMAT,
+    Bound,
+    Column,
+    Params,
+    Plan,
+    SessionLike,
+    command_complete,
+)
 from compute.sql.rowcode import NULL_BYTES, length, pack_u32
 from compute.sql.types import CHAR, INT4, INT8, NAME, decode_utf8
 

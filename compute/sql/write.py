@@ -13,7 +13,15 @@ from compute.sql.casts import ASSIGNMENT, can_cast, cast
 from compute.sql.catalog import Catalog, Table
 from compute.sql.expressions import Const, Local, Node
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
-from compute.sql.select import Output, Select, arg, bind_outputs, find_table, table_scope, understand
+from compute.sql.select import (
+    Output,
+    Select,
+    arg,
+    bind_outputs,
+    find_table,
+    table_scope,
+    understand,
+)
 from compute.sql.syntax import identifier, parse
 from compute.sql.types import TEXT, UNKNOWN, display
 from polarless.errors import CallerMistake
@@ -284,9 +292,7 @@ def _assignments(
     return found
 
 
-def _returning(
-    tree: Any, scope: Scope, parameters: Parameters, text: str
-) -> list[Output] | None:
+def _returning(tree: Any, scope: Scope, parameters: Parameters, text: str) -> list[Output] | None:
     clause = tree.args.get("returning")
     if clause is None:
         return None
@@ -294,4 +300,3 @@ def _returning(
     return [
         Output(o.name, cast(o.node, TEXT) if o.node.type is UNKNOWN else o.node) for o in outputs
     ]
-

@@ -75,7 +75,7 @@ def _largest(txn: Transaction, tree: Tree) -> int:
     largest = 0
     position: Any = None
     while True:
-        frame, keys, position = tree.rows_in(position, None, None, reverse=True)
+        _, keys, position = tree.rows_in(position, None, None, reverse=True)
         if keys:
             largest = int(max(keys))
             break
@@ -152,9 +152,7 @@ def _emit_returning(
 # ------------------------------------------------------------------------------------------- INSERT
 
 
-def emit_insert(
-    out: Emitter, found: Insert, nodes: list[Node], results: tuple[int, ...]
-) -> None:
+def emit_insert(out: Emitter, found: Insert, nodes: list[Node], results: tuple[int, ...]) -> None:
     """One row; ``count`` and ``append`` are in scope when they are needed."""
     table = found.table
     out.names |= {"tree": table.tree, "table": table, "raise_duplicate": raise_duplicate}
@@ -217,8 +215,10 @@ def _emit_assignments(out: Emitter, table: Table, assignments: list[tuple[int, N
             out.line(f"if {source} is None: raise update_violation(table, {index}, r)")
     for index, source, node in copied:
         if table.columns[index].type is NUMERIC:
-            source = f"None if {source} is None else str({source})" if node.nullable else (
-                f"str({source})"
+            source = (
+                f"None if {source} is None else str({source})"
+                if node.nullable
+                else (f"str({source})")
             )
         out.line(f"r[{index}] = {source}")
 
@@ -381,9 +381,7 @@ async def retried(function: Callable[..., Any], *args: Any) -> Any:
 # -------------------------------------------------------------------------------- UPDATE and DELETE
 
 
-def _emit_change(
-    out: Emitter, found: Update, results: tuple[int, ...], *, nothing: str
-) -> None:
+def _emit_change(out: Emitter, found: Update, results: tuple[int, ...], *, nothing: str) -> None:
     """From ``payload``, the newest version under lock, to the write; ``nothing`` leaves."""
     table = found.access.table
     out.line(f"if payload is None: {nothing}")
@@ -565,4 +563,3 @@ def _loaded(table: Table, index: int, out: Emitter) -> str:
 
     out.names["Decimal_"] = Decimal
     return f"Decimal_(r[{index}])"
-
