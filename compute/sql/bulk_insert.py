@@ -14,7 +14,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final, NamedTuple
 
+from compute.buffer.waits import Suspend, resumed
 from compute.sql import numerics
+from compute.sql.catalog import Table, check_current
 from compute.sql.expressions import ParamSlot
 from compute.sql.plan import (
     LITERAL_FORMAT,
@@ -27,7 +29,6 @@ from compute.sql.plan import (
 )
 from compute.sql.rowcode import param_decoder
 from compute.sql.types import BOOL, STRINGS, SqlType, display
-from compute.sql.write_run import retried
 from polarless.errors import CallerMistake
 
 TEXT_CHARS_MIN: Final = 600
@@ -77,10 +78,13 @@ def template(found: BulkText) -> str:
 class BulkInsertBound(Bound):
     """Its parameters are the text and where its rows begin. ``insert`` is generated for one row."""
 
-    __slots__ = ("_converters", "_decode", "_insert", "_width")
+    __slots__ = ("_converters", "_decode", "_insert", "_table", "_width")
 
-    def __init__(self, plan: Plan, slots: list[ParamSlot], insert: Callable[..., int]) -> None:
+    def __init__(
+        self, plan: Plan, table: Table, slots: list[ParamSlot], insert: Callable[..., int]
+    ) -> None:
         super().__init__(plan, (), self._run)
+        self._table = table
         self._insert = insert
         self._width = len(slots)
         self._decode = param_decoder(slots, (LITERAL_FORMAT,) * len(slots))
@@ -96,9 +100,16 @@ class BulkInsertBound(Bound):
     async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
         """See `Bound.rows`."""
         text, start = params
+        await check_current(session, self._table, self.plan.catalog_version)
         count = 0
         for number, row in enumerate(_ROW.finditer(text, start), 1):
-            count += await retried(self._one, session, row)
+            while True:
+                try:
+                    count += self._one(session, row)
+                    break
+                except Suspend as suspend:
+                    await resumed(suspend)
+                    await check_current(session, self._table, self.plan.catalog_version)
             if number % ROWS_PER_SLICE == 0:
                 await session.engine.clock.sleep(0)
         return f"INSERT 0 {count}"

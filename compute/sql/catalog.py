@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
+from compute.buffer.waits import Suspend, resumed
 from compute.sql.types import BPCHAR, BY_OID, NUMERIC, SqlType, to_text
+from polarless.errors import Conflict
 from polarless.kernel import keycode
 from polarless.kernel.ids import CATALOG_TREE, PageId, TreeId
 
 if TYPE_CHECKING:
     from compute.btree.tree import Tree
+    from compute.sql.plan import SessionLike
     from compute.txn.engine import Engine
     from compute.txn.transaction import Transaction
 
@@ -192,6 +195,29 @@ def own_changes(txn: Transaction | None) -> Mapping[Any, bytes | None] | None:
     if txn is None or not txn.writes:
         return None
     return txn.writes.get(CATALOG_TREE)
+
+
+async def check_current(session: SessionLike, table: Table, version: int) -> int:
+    """Raise `Conflict` if the table is not what it was at ``version``; returns the version now.
+
+    For coroutines that write: while they waited for a row, a DDL may have given the table another
+    tree, and what they write into the old one would be lost.
+    """
+    engine = session.engine
+    while engine.catalog_version != version:
+        version = engine.catalog_version
+        try:
+            found = load(engine, own_changes(session.txn)).find(table.name, table.schema)
+        except Suspend as suspend:
+            await resumed(suspend)
+            version = -1
+            continue
+        if found is None or found.tree.tree_id != table.tree.tree_id:
+            raise Conflict(
+                f'relation "{table.name}" was changed while the statement waited',
+                hint="Run the transaction again.",
+            )
+    return version
 
 
 # -------------------------------------------------------------------------------------- row payload

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compute.buffer.waits import Suspend, resumed
 from compute.sql import ddl
-from compute.sql.catalog import Catalog, Table, key_expression
+from compute.sql.catalog import Catalog, Table, check_current, key_expression
 from compute.sql.expressions import Emitter, Local, Node
 from compute.sql.mistakes import duplicate_key, not_supported, unknown_column, unknown_table
 from compute.sql.plan import Bound, Plan, SessionLike
@@ -280,6 +280,7 @@ class CopyRun:
         self._rest = b""
         self._ended = False
         self._line = 0
+        self._version = session.engine.catalog_version
         self._rows = 0
         self._header = options.header
         self._loader: Loader | None = None
@@ -397,6 +398,7 @@ class CopyRun:
                     break
                 except Suspend as suspend:
                     await resumed(suspend)
+                    await check_current(self._session, table, self._version)
 
     # Lines to fields.
 

@@ -2,8 +2,8 @@
 
 Each statement first locks the table's row in the catalog and reads its newest state (the plan may
 be old by then), then waits for the table's lock, and only then changes anything; so a `Suspend`
-leaves nothing behind. Every change raises the engine's catalog version at once, since plans of this very
-session must see it, and once more if it is rolled back.
+leaves nothing behind. Every change raises the engine's catalog version at once, since plans of this
+very session must see it, and once more if it is rolled back.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ What a session has to do, by ``Plan.kind``:
 ``ddl``                 as ``write``
 ``begin`` ``commit``    transaction control. ``argument`` of begin, commit and rollback is a
 ``rollback``            `TransactionOptions`; of the others the savepoint's name. Tags are
-``savepoint``           the session's: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE.
-``release``             After `Transaction.rollback_to` call `Settings.forget_catalog`.
+``savepoint``           the session's: BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE. After
+``release``             `Transaction.rollback_to` for a ROLLBACK TO call `Planner.rolled_back`
 ``rollback_to``
 ``set_transaction``     SET TRANSACTION: ``argument`` is a `TransactionOptions`; the tag is SET
 ``set``                 run the `Bound` (SET, RESET, SHOW): no transaction is needed or begun
@@ -23,8 +23,8 @@ What a session has to do, by ``Plan.kind``:
 
 A **fast** plan has `Bound.run`: synchronous, returns the finished DataRow messages and the
 CommandComplete, or raises. A `Suspend` means: take the write set back to the statement's mark,
-wait, and run it again from its start. ``run`` returning None means that the result is too large for one
-step (nothing was changed): call `Bound.rows` instead.
+wait, and run it again from its start. ``run`` returning None means that the result is too large for
+one step (nothing was changed): call `Bound.rows` instead.
 
 Other plans have only `Bound.rows`, a coroutine that waits by itself, streams DataRow messages into
 the sink and returns the command tag.

@@ -148,6 +148,12 @@ class Planner:
             found = session.sql.catalog = OwnCatalog(catalog, dict(changes), version)
         return found
 
+    def rolled_back(self, session: SessionLike) -> None:
+        """The session went back to a savepoint: plans made with what is undone are void."""
+        if session.sql.catalog is not None:
+            session.sql.catalog = None
+            self.engine.catalog_changed()
+
     # Extended protocol.
 
     def prepare(self, session: SessionLike, text: str, param_oids: Sequence[int] = ()) -> Plan:
@@ -266,7 +272,9 @@ class Planner:
         parameters.settle()
         plan = Plan("write", catalog_version=version, writes=True, fast=True, verb="INSERT")
         maker = InsertBound(plan, insert, self.row_ids, parameters.slots, (), (), one_row=True)
-        bound = bulk_insert.BulkInsertBound(plan, parameters.slots, maker.row_function)
+        bound = bulk_insert.BulkInsertBound(
+            plan, insert.table, parameters.slots, maker.row_function
+        )
         shape = Shape(bound, version, found.text[:0], None)
         if not own:
             self._shapes.put(key, shape, len(found.head))

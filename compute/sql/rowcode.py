@@ -107,6 +107,8 @@ def emit_param(out: Emitter, slot: ParamSlot, source: str, form: int) -> None:
             digits = {2: 4, 4: 9, 8: 18}[kind.size]
             minus = "'-'" if form == LITERAL_FORMAT else "b'-'"
             plain = f"{name}.isdigit() or ({name}[:1] == {minus} and {name}[1:].isdigit())"
+            if form == LITERAL_FORMAT:
+                plain = f"{name}.isascii() and ({plain})"
             out.line(
                 f"{name} = int({name}) if len({name}) <= {digits} and ({plain}) else {slow}({name})"
             )

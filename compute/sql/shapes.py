@@ -6,9 +6,9 @@ parsed again.
 
 `cut` finds the literals with one regular expression, which may be fooled by quoted identifiers,
 comments and escape strings; so `template` scans the shape once by the full lexical rules and
-refuses it unless every literal is a token of its own there. Whether a literal may be a parameter where it
-stands (ORDER BY 1, varchar(10)) is found out by planning: what cannot be planned as a shape is
-planned as written.
+refuses it unless every literal is a token of its own there. Whether a literal may be a parameter
+where it stands (ORDER BY 1, varchar(10)) is found out by planning: what cannot be planned as a
+shape is planned as written.
 
 A minus sign belongs to the literal where it can only be a sign: after ``= ( , < > + * /``. The
 letters of `classes` are part of the key, since integer, bigint and numeric literals differ in type.

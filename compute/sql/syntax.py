@@ -266,7 +266,8 @@ def unescape(body: str) -> str:
         if code == "''":
             return "'"
         if code[1] in "xuU" and len(code) > 2:
-            return chr(int(code[2:], base=16))
+            digits = code[2:]
+            return chr(int(digits, 16))
         if code[1] in "01234567":
             return chr(int(code[1:], 8) & 0xFF)
         return _ESCAPES.get(code[1], code[1])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from compute.buffer.waits import Suspend, resumed
-from compute.sql.catalog import Table, key_expression
+from compute.sql.catalog import Table, check_current, key_expression
 from compute.sql.expressions import Emitter, Node, ParamSlot
 from compute.sql.mistakes import duplicate_key, null_in_column
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike, command_complete
@@ -324,6 +324,7 @@ class InsertBound(Bound):
         values = self._decode(params)
         txn = session.txn
         assert txn is not None
+        await check_current(session, self._found.table, self.plan.catalog_version)
         output = Chunks(sink)
         work = Work("INSERT ... SELECT")
         count = 0
@@ -361,12 +362,33 @@ class InsertBound(Bound):
         count = 0
         for number, (function, row) in enumerate(code, 1):
             returned: list[bytes] = []
-            count += await retried(function, session, values, txn, row, returned.append)
+            try:
+                count += function(session, values, txn, row, returned.append)
+            except Suspend as suspend:
+                count += await self._retried(suspend, session, function, values, txn, row, returned)
             if returned:
                 await output.add(returned)
             if number % 500 == 0:
                 await session.engine.clock.sleep(0)
         return count
+
+    async def _retried(
+        self,
+        suspend: Suspend,
+        session: SessionLike,
+        function: Callable[..., int],
+        values: Any,
+        txn: Transaction,
+        row: Any,
+        returned: list[bytes],
+    ) -> int:
+        while True:
+            await resumed(suspend)
+            await check_current(session, self._found.table, self.plan.catalog_version)
+            try:
+                return function(session, values, txn, row, returned.append)
+            except Suspend as again:
+                suspend = again
 
 
 async def retried(function: Callable[..., Any], *args: Any) -> Any:
@@ -497,6 +519,7 @@ class UpdateBound(Bound):
         values = self._decode(params)
         txn = session.txn
         assert txn is not None
+        await check_current(session, self._found.access.table, self.plan.catalog_version)
         output = Chunks(sink)
         work = Work("an UPDATE of the primary key")
         moved: list[tuple[Any, bytes]] = []
@@ -541,11 +564,16 @@ class UpdateBound(Bound):
         change = self._change
         append = returned.append
         for number, key in enumerate(keys, 1):
-            try:
-                result = change(session, values, txn, key, append)
-            except Suspend as suspend:
-                await resumed(suspend)
-                result = await retried(change, session, values, txn, key, append)
+            result: Any = None
+            while True:
+                try:
+                    result = change(session, values, txn, key, append)
+                    break
+                except Suspend as suspend:
+                    await resumed(suspend)
+                    await check_current(
+                        session, self._found.access.table, self.plan.catalog_version
+                    )
             if result is not None:
                 count += 1
                 if result is not True:

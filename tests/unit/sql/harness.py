@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, cast
 
-from compute.buffer.waits import Suspend
+from compute.buffer.waits import Suspend, resumed
 from compute.session.settings import Settings
-from compute.sql.plan import Bound, Plan, SqlState
+from compute.sql.plan import Bound, Plan, SessionLike, SqlState
 from compute.sql.planner import Planner
 from compute.txn.engine import Engine
 from polarless.errors import CallerMistake
@@ -87,8 +87,10 @@ class Client:
         self, text: str, params: Sequence[Any], formats: Sequence[int]
     ) -> tuple[Bound, Sequence[Any]]:
         if not params and not formats:
-            return await running(lambda: self.planner.prepare_simple(self, text))
-        plan = await running(lambda: self.planner.prepare(self, text, ()))
+            return await running(
+                lambda: self.planner.prepare_simple(cast("SessionLike", self), text)
+            )
+        plan = await running(lambda: self.planner.prepare(cast("SessionLike", self), text, ()))
         param_formats = tuple(int(isinstance(param, bytes)) for param in params)
         values = [param.encode() if isinstance(param, str) else param for param in params]
         assert len(values) == len(plan.parameter_oids), plan.parameter_oids
@@ -117,15 +119,12 @@ class Client:
                 if self.txn is not None:
                     self.txn.rollback_to(mark)
                 waiting = suspend
-            with contextlib.suppress(Suspend):
-                from compute.buffer.waits import resumed
-
-                await resumed(waiting)
+            await resumed(waiting)
         if self.txn is None:
             self.begin()
             await running(self.txn.start_statement)
         sink = Sink()
-        tag = await bound.rows(self, values, sink)
+        tag = await bound.rows(cast("SessionLike", self), values, sink)
         return sink.data + b"C" + (len(tag) + 5).to_bytes(4, "big") + tag.encode() + b"\0"
 
     def begin(self) -> None:
@@ -161,7 +160,7 @@ class Client:
         await running(self.txn.start_statement)
         raw = data.encode() if isinstance(data, str) else data
         try:
-            copier = bound.copy(self)
+            copier = bound.copy(cast("SessionLike", self))
             for start in range(0, len(raw), piece_bytes):
                 await copier.write(raw[start : start + piece_bytes])
             tag = await copier.finish()
@@ -224,8 +223,9 @@ def _row(body: bytes, *, text_format: bool) -> tuple[Any, ...]:
 class Database:
     """A writer and its planner; `client` gives sessions."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, cluster: Cluster) -> None:
         self.engine = engine
+        self.cluster = cluster
         self.planner = Planner(engine)
 
     def client(self) -> Client:
@@ -236,6 +236,5 @@ class Database:
 async def database(*, cache_bytes: int = 64 << 20) -> AsyncIterator[Database]:
     """A database in memory."""
     async with Cluster(cache_bytes=cache_bytes) as cluster:
-        found = Database(await cluster.writer())
-        found.cluster = cluster  # type: ignore[attr-defined]
+        found = Database(await cluster.writer(), cluster)
         yield found
