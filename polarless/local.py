@@ -30,7 +30,6 @@ from typing import Any, Final, NamedTuple, Self
 from polarless.config import HOST
 from polarless.control import offline
 from polarless.control.client import ControlClient
-from polarless.control.crew import running
 from polarless.errors import CallerMistake, ConnectionLost, DeadlineExceeded, PolarlessError
 from polarless.net.datadir import DataDirectory, remove_shared_memory, shared_memory_names
 from polarless.net.logs import tail
@@ -46,6 +45,7 @@ from polarless.wire.control import sql_url
 # `start` waits no longer for readers and spare memory nodes once the writer serves.
 OTHERS_S: Final = 2.3
 START_S: Final = 30.0
+WATCHER_S: Final = 2.0
 
 
 class Node(NamedTuple):
@@ -98,14 +98,9 @@ class LocalCluster:
         Raises CallerMistake for a directory in use or of others, PolarlessError if nothing serves.
         """
         self.data.open_or_create()
-        if self.data.is_locked():
-            raise CallerMistake(
-                f"{self.data.root} is in use by a running cluster",
-                hint="see `polarless status`, or stop it with `polarless down`",
-                sqlstate="55006",
-            )
+        self._refuse_if_in_use()
         out, log = self.data.run / "control.ready", self.data.logs / "control.log"
-        with _appending(log) as errors, _emptied(out) as output:
+        with _private(log, os.O_APPEND) as errors, _private(out, os.O_TRUNC) as output:
             self._watcher = subprocess.Popen(
                 [
                     sys.executable, "-P", "-m", "polarless.control", "--watch",
@@ -121,6 +116,18 @@ class LocalCluster:
         except BaseException:
             self.stop(keep=True)
             raise
+
+    def _refuse_if_in_use(self) -> None:
+        # A watcher whose control was killed decides within this time what becomes of it.
+        end = time.monotonic() + WATCHER_S
+        while self.data.is_locked():
+            if time.monotonic() > end or self.control.is_alive():
+                raise CallerMistake(
+                    f"{self.data.root} is in use by a running cluster",
+                    hint="see `polarless status`, or stop it with `polarless down`",
+                    sqlstate="55006",
+                )
+            time.sleep(0.02)
 
     def _wait_started(self, out: Path, progress: Callable[[dict[str, Any]], object]) -> None:
         assert self._watcher is not None
@@ -276,11 +283,13 @@ class LocalCluster:
         return self._signal(which, signal.SIGCONT)
 
     def kill_all(self) -> None:
-        """``kill -9`` to every process at once, watcher and control first."""
-        processes = offline.control_processes(self.data)
-        processes += [process for process, _ in running(self.data, Machine()).values()]
-        for process in processes:
-            send_signal(process, signal.SIGKILL)
+        """``kill -9`` to every process. All are stopped first, so that none sees another end."""
+        processes: list[ProcessId] = []
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            processes = offline.control_processes(self.data)
+            processes += [process for process, _ in offline.running(self.data, Machine()).values()]
+            for process in processes:
+                send_signal(process, number)
         wait_ended(processes, 5.0)
         if self._watcher is not None:
             self._watcher.wait()
@@ -335,9 +344,5 @@ def _node(fields: dict[str, Any]) -> Node:
     )
 
 
-def _appending(path: Path) -> Any:
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
-def _emptied(path: Path) -> Any:
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+def _private(path: Path, mode: int) -> Any:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600), "wb")

@@ -68,6 +68,14 @@ class ControlClient:
             raise cls(fields["message"], hint=fields.get("hint"), sqlstate=fields.get("sqlstate"))
         return values
 
+    def is_alive(self) -> bool:
+        """Whether control answers."""
+        try:
+            self.call("GET", "/livez")
+        except PolarlessError:
+            return False
+        return True
+
     def status(self) -> dict[str, Any]:
         """What control knows."""
         values: dict[str, Any] = self.call("GET", "/status")

@@ -14,6 +14,7 @@ from polarless.control import launch
 from polarless.control.decisions import Ended, Event
 from polarless.control.link import Link
 from polarless.control.membership import STARTING, Member, Membership
+from polarless.control.offline import config_path, running, stop_tiers
 from polarless.kernel.world import World
 from polarless.net.datadir import (
     DataDirectory,
@@ -164,47 +165,13 @@ class Crew:
         wanted = 2 if member.kind == COMPUTE else 1
         chosen = self.ports.get(member.name, [])
         if len(chosen) != wanted or not all(self._machine.is_free(port) for port in chosen):
-            chosen = self.ports[member.name] = [self._machine.free_port() for _ in range(wanted)]
+            taken = {port for ports in self.ports.values() for port in ports}
+            chosen = self.ports[member.name] = []
+            for _ in range(wanted):
+                chosen.append(self._machine.free_port(taken))
+                taken.add(chosen[-1])
         member.address = f"{HOST}:{chosen[0]}"
         member.sql = f"{HOST}:{chosen[1]}" if member.kind == COMPUTE else ""
-
-
-def config_path(data: DataDirectory, name: str) -> str:
-    """The file that tells a node its settings; it is also how its process is recognised."""
-    return f"{data.run}/{name}.config.json"
-
-
-def running(data: DataDirectory, machine: Machine) -> dict[str, tuple[ProcessId, str]]:
-    """The living processes of the nodes, with their kind: from the records, and from /proc."""
-    found: dict[str, tuple[ProcessId, str]] = {}
-    for record in data.records():
-        process = ProcessId(record.pid, record.start)
-        if record.role in KINDS and machine.is_alive(process):
-            found[record.name] = (process, KINDS[record.role])
-    for path, process in machine.find(f"{data.run}/").items():
-        name = path.rpartition("/")[2].removesuffix(".config.json")
-        kind = name.partition("-")[0]
-        if path == config_path(data, name) and kind in (STORAGE, MEMORY, COMPUTE):
-            found.setdefault(name, (process, kind))
-    return found
-
-
-def stop_tiers(
-    machine: Machine,
-    data: DataDirectory,
-    cluster: bytes,
-    processes: dict[str, tuple[ProcessId, str]],
-    config: ControlConfig,
-) -> list[str]:
-    """End processes in good order: compute first, which writes to the others, storage last."""
-    killed: list[str] = []
-    for tier in (COMPUTE, MEMORY, STORAGE):
-        of_tier = {process: name for name, (process, kind) in processes.items() if kind == tier}
-        stubborn = machine.stop_all(list(of_tier), config.stop_grace_s)
-        killed += [of_tier[process] for process in stubborn]
-    remove_shared_memory(shared_memory_names(cluster))
-    data.forget_records()
-    return killed
 
 
 def adopt(

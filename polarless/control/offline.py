@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from polarless.config import ControlConfig
-from polarless.control.crew import running, stop_tiers
-from polarless.net.datadir import DataDirectory
+from polarless.net.datadir import DataDirectory, remove_shared_memory, shared_memory_names
 from polarless.net.processes import Machine, ProcessId, identify, is_stopped, stop_all
-from polarless.wire.control import COMPUTE, CONTROL, KINDS, sql_url
+from polarless.wire.control import COMPUTE, CONTROL, KINDS, MEMORY, STORAGE, sql_url
 
 CONTROL_GRACE_S = 3.0
 
@@ -47,10 +46,48 @@ def stop(data: DataDirectory) -> list[str]:
     return stop_tiers(machine, data, data.cluster(), running(data, machine), ControlConfig())
 
 
+def config_path(data: DataDirectory, name: str) -> str:
+    """The file that tells a node its settings; it is also how its process is recognised."""
+    return f"{data.run}/{name}.config.json"
+
+
+def running(data: DataDirectory, machine: Machine) -> dict[str, tuple[ProcessId, str]]:
+    """The living processes of the nodes, with their kind: from the records, and from /proc."""
+    found: dict[str, tuple[ProcessId, str]] = {}
+    for record in data.records():
+        process = ProcessId(record.pid, record.start)
+        if record.role in KINDS and machine.is_alive(process):
+            found[record.name] = (process, KINDS[record.role])
+    for path, process in machine.find(f"{data.run}/").items():
+        name = path.rpartition("/")[2].removesuffix(".config.json")
+        kind = name.partition("-")[0]
+        if path == config_path(data, name) and kind in (STORAGE, MEMORY, COMPUTE):
+            found.setdefault(name, (process, kind))
+    return found
+
+
+def stop_tiers(
+    machine: Machine,
+    data: DataDirectory,
+    cluster: bytes,
+    processes: dict[str, tuple[ProcessId, str]],
+    config: ControlConfig,
+) -> list[str]:
+    """End processes in good order: compute first, which writes to the others, storage last."""
+    killed: list[str] = []
+    for tier in (COMPUTE, MEMORY, STORAGE):
+        of_tier = {process: name for name, (process, kind) in processes.items() if kind == tier}
+        stubborn = machine.stop_all(list(of_tier), config.stop_grace_s)
+        killed += [of_tier[process] for process in stubborn]
+    remove_shared_memory(shared_memory_names(cluster))
+    data.forget_records()
+    return killed
+
+
 def nodes(data: DataDirectory, control: ProcessId | None) -> list[dict[str, Any]]:
     """The nodes as the records and their processes show them, in the shape of ``status``."""
     alive = running(data, Machine())
-    found: list[dict[str, Any]] = []
+    found = [_node(CONTROL, CONTROL, control, "", "starting")]
     for record in data.records():
         process, _ = alive.get(record.name, (None, ""))
         node = _node(record.name, record.role, process, record.address, "running")
@@ -58,7 +95,6 @@ def nodes(data: DataDirectory, control: ProcessId | None) -> list[dict[str, Any]
         if KINDS.get(record.role) == COMPUTE:
             node["sql_url"] = sql_url(record.sql)
         found.append(node)
-    found.append(_node(CONTROL, CONTROL, control, "", "starting"))
     return found
 
 

@@ -98,10 +98,10 @@ class Picture:
         for member in self.members.members.values():
             if member.state == ENDED and member.start_at <= now:
                 self._start(member, now)
-            elif (member.state == HUNG and now - member.since > self.config.kill_hung_after_s) or (
-                member.state == HUNG and member.role == HOME
+            elif member.state in (HUNG, STOPPING) and (
+                member.role == HOME or now - member.since > self.config.kill_hung_after_s
             ):
-                self.kill(member, "is hung")
+                self.kill(member, "is hung" if member.state == HUNG else "does not stop")
                 member.since = now
         self._reconcile_told(now)
 

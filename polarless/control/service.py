@@ -175,13 +175,10 @@ class Service:
         """What ``polarless status --json`` prints."""
         nodes = [self._node_status(member) for member in self.core.members.members.values()]
         broken = [node["name"] for node in nodes if node["state"] != SERVING]
-        nodes.append(
-            {
-                "name": CONTROL, "role": CONTROL, "pid": self._identity.pid,
-                "address": self.saved.get("http", ""), "state": SERVING,
-                "epoch": self.core.epoch,
-            }
-        )  # fmt: skip
+        control = {
+            "name": CONTROL, "role": CONTROL, "pid": self._identity.pid,
+            "address": self.saved.get("http", ""), "state": SERVING, "epoch": self.core.epoch,
+        }  # fmt: skip
         return {
             "url": sql_url(f"{HOST}:{self.port}"),
             "cluster": self._cluster.hex(),
@@ -189,7 +186,7 @@ class Service:
             "state": "unavailable" if not self.is_ready() else "degraded" if broken else SERVING,
             "epoch": self.core.epoch,
             "home_epoch": self.core.home_epoch,
-            "nodes": nodes,
+            "nodes": [control, *nodes],
             "events": list(self._events)[-EVENTS_SHOWN:],
         }
 

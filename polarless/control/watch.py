@@ -7,6 +7,9 @@ it ended on purpose by clearing its pid in ``DATA/control.json``.
 It also is the reaper (PR_SET_CHILD_SUBREAPER) of the nodes whose control was killed, so that no
 zombie stays behind where init does not collect them.
 
+If every node ended together with control there is nothing to guard, and it ends too: somebody
+killed the whole cluster, and will start it again or not.
+
 Nothing but the standard library and no event loop: it has to be small and cannot fail in many ways.
 """
 
@@ -24,8 +27,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from polarless.control.offline import running
 from polarless.net.datadir import DataDirectory
-from polarless.net.processes import ProcessId, is_alive, send_signal
+from polarless.net.processes import Machine, ProcessId, is_alive, send_signal
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +37,7 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 # So many quick ends in a row are not an accident.
 QUICK_ENDS_MAX: Final = 10
 QUICK_S: Final = 5.0
+TOGETHER_S: Final = 0.15
 # Control could not start for a reason that it has said; trying again would not help.
 EXIT_REFUSED: Final = 4
 
@@ -66,6 +71,11 @@ def watch(
         _reap()
         if stopping or code in (0, EXIT_REFUSED) or _left_on_purpose(data, control):
             return code or 0
+        # Whoever kills everything, one after the other, is given the time to do so.
+        time.sleep(TOGETHER_S)
+        if not running(data, Machine()):
+            log.warning("control ended (code %s), and so did every node", code)
+            return 1
         quick_ends = quick_ends + 1 if time.monotonic() - started < QUICK_S else 1
         log.warning("control ended (code %s), starting it again", code)
         if quick_ends > QUICK_ENDS_MAX:

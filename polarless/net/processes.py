@@ -20,7 +20,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -118,11 +118,11 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    """A TCP port of loopback that nobody listens on."""
+def free_port(taken: Collection[int] = ()) -> int:
+    """A TCP port of loopback that nobody listens on, and none of those."""
     for _ in range(200):
         port = random.choice(PORTS)
-        if is_free(port):
+        if port not in taken and is_free(port):
             return port
     raise OSError("no free port on loopback")
 
