@@ -73,6 +73,8 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
     if reader.accept("to"):
         raise not_supported("COPY TO", hint="Use SELECT.")
     reader.expect("from")
+    if reader.peek is None:
+        reader.next()  # raises
     if not reader.accept("stdin"):
         raise not_supported("COPY FROM a file or program", hint="Use psql's \\copy, or FROM STDIN.")
     options = _options(reader)

@@ -80,13 +80,16 @@ class Emitter:
 
 
 class Node:
-    """An expression of a type. ``key`` tells equal expressions, for GROUP BY and DISTINCT."""
+    """An expression of a type. ``pad`` is the width (as a typmod) that a char(n) is printed with:
+    PostgreSQL keeps the blanks of a value where it forgets the type's modifier, as in min(c).
+    """
 
-    __slots__ = ("nullable", "type", "typmod")
+    __slots__ = ("nullable", "pad", "type", "typmod")
 
     def __init__(self, type_: SqlType, typmod: int = -1, *, nullable: bool = True) -> None:
         self.type = type_
         self.typmod = typmod
+        self.pad = typmod
         self.nullable = nullable
 
     def emit(self, out: Emitter) -> str:
@@ -325,6 +328,8 @@ class Case(Node):
         super().__init__(type_, typmod, nullable=nullable)
         self.arms = arms
         self.default = default
+        results = [value for _, value in arms]
+        self.pad = max(node.pad for node in (results if default is None else [*results, default]))
 
     def emit(self, out: Emitter) -> str:
         result = out.temp()
@@ -353,6 +358,7 @@ class Coalesce(Node):
     def __init__(self, args: list[Node], type_: SqlType, typmod: int = -1) -> None:
         super().__init__(type_, typmod, nullable=all(arg.nullable for arg in args))
         self.args = args
+        self.pad = max(arg.pad for arg in args)
 
     def emit(self, out: Emitter) -> str:
         result = out.temp()
@@ -417,6 +423,8 @@ class Aggregate(Node):
         self, function: str, arg: Node | None, type_: SqlType, *, distinct: bool, index: int
     ) -> None:
         super().__init__(type_, nullable=function != "count")
+        if arg is not None and arg.type is type_:
+            self.pad = arg.pad
         self.function = function
         self.arg = arg
         self.distinct = distinct

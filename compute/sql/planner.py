@@ -35,7 +35,17 @@ from compute.sql.rowcode import describe
 from compute.sql.select import Output, understand
 from compute.sql.select_run import SelectBound, is_fast
 from compute.sql.shapes import Shape
-from compute.sql.syntax import STRING, Token, near, parse, scan, split, string_value, too_deep
+from compute.sql.syntax import (
+    STRING,
+    Token,
+    check_length,
+    near,
+    parse,
+    scan,
+    split,
+    string_value,
+    too_deep,
+)
 from compute.sql.utility import Reader, plan_utility, text_column, text_row
 from compute.sql.write import (
     Insert,
@@ -211,6 +221,7 @@ class Planner:
         return shape.bound, values
 
     def _shape(self, session: SessionLike, text: str, version: int) -> tuple[Shape, Params]:
+        check_length(text)
         usable = (ANY_VERSION, version)
         own = own_changes(session.txn)
         if not own:

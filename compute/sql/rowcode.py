@@ -183,7 +183,7 @@ def emit_row(out: Emitter, values: list[str], columns: list[Node], formats: tupl
     parts: list[str] = []
     for value, column, form in zip(values, columns, formats):
         part = out.temp()
-        source = column_source(value, column.type, column.typmod, form, out)
+        source = column_source(value, column.type, column.pad, form, out)
         if column.nullable:
             with out.block(f"if {value} is None"):
                 out.line(f"{part} = NULL_BYTES")
@@ -209,7 +209,7 @@ def emit_row(out: Emitter, values: list[str], columns: list[Node], formats: tupl
 def _emit_one(out: Emitter, value: str, column: Node, form: int) -> str:
     row = out.temp()
     null = b"D" + pack_u32(10) + b"\0\1" + NULL_BYTES
-    source = column_source(value, column.type, column.typmod, form, out)
+    source = column_source(value, column.type, column.pad, form, out)
     short = column.type.family == "int"
 
     def emit_value() -> None:

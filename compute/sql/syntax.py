@@ -55,14 +55,19 @@ class Token(NamedTuple):
     end: int
 
 
-def scan(text: str) -> list[Token]:
-    """All tokens of ``text``. Raises 42601 for what never ends, 54000 and 54001 beyond limits."""
+def check_length(text: str) -> None:
+    """Raises 54000."""
     if len(text) > STATEMENT_CHARS_MAX:
         raise CallerMistake(
             f"statement of {len(text)} characters exceeds the limit of {STATEMENT_CHARS_MAX}",
             sqlstate="54000",
             hint="Send parameters instead of literals, or load with COPY.",
         )
+
+
+def scan(text: str) -> list[Token]:
+    """All tokens of ``text``. Raises 42601 for what never ends, 54000 and 54001 beyond limits."""
+    check_length(text)
     tokens: list[Token] = []
     position, size = 0, len(text)
     match_token = _TOKEN.match

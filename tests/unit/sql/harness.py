@@ -87,9 +87,10 @@ class Client:
         self, text: str, params: Sequence[Any], formats: Sequence[int]
     ) -> tuple[Bound, Sequence[Any]]:
         if not params and not formats:
-            return await running(
+            found: tuple[Bound, Sequence[Any]] = await running(
                 lambda: self.planner.prepare_simple(cast("SessionLike", self), text)
             )
+            return found
         plan = await running(lambda: self.planner.prepare(cast("SessionLike", self), text, ()))
         param_formats = tuple(int(isinstance(param, bytes)) for param in params)
         values = [param.encode() if isinstance(param, str) else param for param in params]
@@ -122,7 +123,8 @@ class Client:
             await resumed(waiting)
         if self.txn is None:
             self.begin()
-            await running(self.txn.start_statement)
+            txn: Any = self.txn
+            await running(txn.start_statement)
         sink = Sink()
         tag = await bound.rows(cast("SessionLike", self), values, sink)
         return sink.data + b"C" + (len(tag) + 5).to_bytes(4, "big") + tag.encode() + b"\0"
