@@ -36,6 +36,7 @@ from compute.sql.select import Output, understand
 from compute.sql.select_run import SelectBound, is_fast
 from compute.sql.shapes import Shape
 from compute.sql.syntax import (
+    PARAM,
     STRING,
     Token,
     check_length,
@@ -475,8 +476,9 @@ _MAKERS: Final[dict[type, Maker]] = {
 
 
 def _for_sqlglot(text: str, tokens: list[Token]) -> str:
-    """The text without what sqlglot reads differently: LIMIT ALL, which means nothing, and strings
-    with escapes or in dollars, which it takes for other things.
+    """The text without what sqlglot reads differently: LIMIT ALL, which means nothing, strings with
+    escapes or in dollars, which it takes for other things, and ``$1,$2``, which begins a dollar
+    quote for it.
     """
     parts: list[str] = []
     position = 0
@@ -484,6 +486,9 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
         if token.kind == STRING and text[token.start] != "'":
             value = string_value(token).replace("'", "''")
             parts += (text[position : token.start], f"'{value}'")
+            position = token.end
+        elif token.kind == PARAM:
+            parts.append(text[position : token.end] + " ")
             position = token.end
         elif token.value == "all" and index and tokens[index - 1].value == "limit":
             parts.append(text[position : tokens[index - 1].start])

@@ -110,7 +110,8 @@ def template(found: Cut) -> str | None:
     position = len(parts[0])
     for number, piece in enumerate(found.pieces[1:], 1):
         starts.append(position)
-        name = f"${number}"
+        # sqlglot takes the beginning of "$1,$2" for a dollar quote: the blank keeps them apart.
+        name = f"${number} "
         parts += (name, piece)
         position += len(name) + len(piece)
     text = "".join(parts)
