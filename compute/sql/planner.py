@@ -19,8 +19,9 @@ from sqlglot import exp
 
 from compute.sql import bulk_insert, ddl, rebuild, shapes, system
 from compute.sql.binder import Parameters
-from compute.sql.catalog import Catalog, load, own_changes
+from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
+from compute.sql.expressions import ParamSlot
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import (
     ANY_VERSION,
@@ -47,6 +48,7 @@ from compute.sql.syntax import (
     string_value,
     too_deep,
 )
+from compute.sql.types import type_by_oid
 from compute.sql.utility import Reader, plan_utility, text_column, text_row
 from compute.sql.write import (
     Insert,
@@ -278,23 +280,51 @@ class Planner:
         shape: Shape | None = None if own else self._shapes.get(key, len(found.head))
         if shape is not None and shape.version == version:
             return shape
-        text = bulk_insert.template(found)
-        parameters = Parameters()
-        insert = understand_insert(parse(text), self.catalog(session), parameters, text)
-        parameters.settle()
         plan = Plan("write", catalog_version=version, writes=True, fast=True, verb="INSERT")
-        maker = InsertBound(plan, insert, self.row_ids, parameters.slots, (), (), one_row=True)
-        bound = bulk_insert.BulkInsertBound(
-            plan, insert.table, parameters.slots, maker.row_function
-        )
+        table, slots, insert = self._one_row(session, found, plan)
+        bound = bulk_insert.BulkInsertBound(plan, table, slots, insert)
         shape = Shape(bound, version, found.text[:0], None)
         if not own:
             self._shapes.put(key, shape, len(found.head))
         return shape
 
+    def _one_row(
+        self, session: SessionLike, found: bulk_insert.BulkText, plan: Plan
+    ) -> tuple[Table, list[ParamSlot], Callable[..., int]]:
+        """The table, a slot for each item of a row, and the function that inserts one row."""
+        text = bulk_insert.template(found)
+        parameters = Parameters()
+        insert = understand_insert(parse(text), self.catalog(session), parameters, text)
+        parameters.settle()
+        maker = InsertBound(plan, insert, self.row_ids, parameters.slots, (), (), one_row=True)
+        return insert.table, parameters.slots, maker.row_function
+
+    def _many_rows(
+        self, session: SessionLike, found: bulk_insert.BulkText, oids: tuple[int, ...]
+    ) -> Plan | None:
+        """INSERT of many rows of parameters; None if they do not fit their columns as they are."""
+        version = self.engine.catalog_version
+        plan = Plan("write", catalog_version=version, writes=True, fast=True, verb="INSERT")
+        table, slots, insert = self._one_row(session, found, plan)
+        declared = tuple(type_by_oid(oid) if oid else None for oid in oids)
+        places = bulk_insert.places(found, slots, declared)
+        if places is None:
+            return None
+        plan.parameter_oids = tuple(kind.oid for kind in places.types)
+        plan.binder = lambda plan, params, results: bulk_insert.PlacesBound(
+            plan, table, places, params, insert
+        )
+        return plan
+
     # Planning.
 
     def _plan(self, session: SessionLike, text: str, oids: tuple[int, ...]) -> Plan:
+        check_length(text)
+        many = bulk_insert.recognise_parameters(text)
+        if many is not None:
+            found = self._many_rows(session, many, oids)
+            if found is not None:
+                return found
         tokens = scan(text)
         statements = split(text, tokens)
         if len(statements) > 1:

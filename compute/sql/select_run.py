@@ -6,17 +6,17 @@
 * Anything that may be hoped to be short (a bounded range, few keys, no table) is first tried in one
   synchronous step of at most `ROWS_PER_STEP` rows.
 * All else runs as a coroutine, in bounded memory: what a sort, DISTINCT or GROUP BY keeps is
-  counted and refused beyond `WORK_BYTES_MAX` with 53200.
+  counted (`gather`).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from compute.sql import aggregates
+from compute.sql import aggregates, gather
 from compute.sql.expressions import ColumnRef, Emitter, Node, ParamSlot, is_constant, walk
+from compute.sql.gather import ENTRY_BYTES, Gatherer, Output, Work
 from compute.sql.operators import sort_value
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike, command_complete
 from compute.sql.rowcode import (
@@ -30,36 +30,12 @@ from compute.sql.rowcode import (
 from compute.sql.scan import ROWS_PER_STEP, Batch, Source, batches
 from compute.sql.select import Order, Select
 from compute.txn.versions import visible
-from polarless.errors import CallerMistake, Overloaded
+from polarless.errors import CallerMistake
 
 if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
 
-WORK_BYTES_MAX: Final = 64 * 1024 * 1024
-CHUNK_BYTES: Final = 64 * 1024
-# What an entry of a list or dict takes beside the bytes that are counted.
-ENTRY_BYTES: Final = 160
-
 Step = Callable[[Any, Any, Batch, Any], None]
-
-
-class Work:
-    """Counts the bytes that a statement keeps in memory."""
-
-    __slots__ = ("byte_count", "what")
-
-    def __init__(self, what: str) -> None:
-        self.byte_count = 0
-        self.what = what
-
-    def add(self, byte_count: int) -> None:
-        """Raises `Overloaded` beyond the limit."""
-        self.byte_count += byte_count
-        if self.byte_count > WORK_BYTES_MAX:
-            raise Overloaded(
-                f"{self.what} needs more than {WORK_BYTES_MAX} bytes of memory",
-                hint="Add a WHERE or a LIMIT, or ORDER BY the primary key, which needs no sort.",
-            )
 
 
 # ------------------------------------------------------------------------------------- point select
@@ -214,81 +190,6 @@ def group_output(found: Select, slots: list[ParamSlot], results: tuple[int, ...]
 # --------------------------------------------------------------------------------------- gathering
 
 
-class Gatherer:
-    """Takes what `rows_step` appends, and gives the DataRows in their final order and number."""
-
-    def __init__(self, found: Select, limit: int | None, offset: int) -> None:
-        self._order = found.order
-        self._distinct = found.distinct
-        self._limit = limit
-        self._offset = offset
-        self._seen: set[Any] = set()
-        self._kept: list[Any] = []
-        self._work = Work("DISTINCT" if found.distinct and not found.order else "ORDER BY")
-        self._keep_max = None if limit is None else limit + offset
-        self.count = 0
-
-    def is_full(self) -> bool:
-        """Whether no further row can change the result."""
-        return not self._order and self._limit is not None and self.count >= self._limit
-
-    def add(self, entries: list[Any]) -> list[bytes]:
-        """Take entries; returns rows that are ready to be sent."""
-        if self._distinct:
-            entries = self._tell_apart(entries)
-        if not self._order:
-            rows = [entry[-1] for entry in entries] if self._distinct else entries
-            return self._cut(rows)
-        self._kept += entries
-        keep = self._keep_max
-        if keep is not None and len(self._kept) > 2 * keep + 1000:
-            self._sort()
-            del self._kept[keep:]
-            self._work.byte_count = sum(len(entry[-1]) + ENTRY_BYTES for entry in self._kept)
-        else:
-            self._work.add(sum(len(entry[-1]) for entry in entries) + ENTRY_BYTES * len(entries))
-        return []
-
-    def finish(self) -> list[bytes]:
-        """The rows that had to wait for the last one."""
-        if not self._order:
-            return []
-        self._sort()
-        kept, self._kept = self._kept, []
-        return self._cut([entry[-1] for entry in kept])
-
-    def _tell_apart(self, entries: list[Any]) -> list[Any]:
-        seen, fresh, size = self._seen, [], 0
-        for entry in entries:
-            identity = entry[-2]
-            if identity not in seen:
-                seen.add(identity)
-                fresh.append(entry)
-                size += 2 * len(entry[-1]) + ENTRY_BYTES
-        self._work.add(size)
-        return fresh
-
-    def _sort(self) -> None:
-        directions = [order.descending for order in self._order]
-        if len(set(directions)) == 1:
-            picked = itemgetter(*range(len(directions)))
-            self._kept.sort(key=picked, reverse=directions[0])
-            return
-        # Sorting is stable: the least significant key first.
-        for index in reversed(range(len(directions))):
-            self._kept.sort(key=itemgetter(index), reverse=directions[index])
-
-    def _cut(self, rows: list[bytes]) -> list[bytes]:
-        if self._offset:
-            skipped = min(self._offset, len(rows))
-            self._offset -= skipped
-            rows = rows[skipped:]
-        if self._limit is not None:
-            rows = rows[: self._limit - self.count]
-        self.count += len(rows)
-        return rows
-
-
 class Reader:
     """Reads, filters and groups: everything of a SELECT up to its ordered, limited entries.
 
@@ -341,7 +242,9 @@ class Reader:
                 entries += gatherer.add(found)
         if groups is not None:
             entries += gatherer.add(self._finished(session, values, list(groups.items())))
-        return entries + gatherer.finish()
+        for rows in gatherer.slices():
+            entries += rows
+        return entries
 
     async def entries(
         self, session: SessionLike, values: Any, txn: Transaction
@@ -370,7 +273,9 @@ class Reader:
                 yield gatherer.add(entries)
                 if gatherer.is_full():
                     break
-        yield gatherer.finish()
+        for rows in gatherer.slices():
+            yield rows
+            await session.engine.clock.sleep(0)
 
     def _groups(self) -> dict[Any, Any] | None:
         if self._finish is None:
@@ -393,7 +298,7 @@ class Reader:
                 counted = len(groups)
                 work.add(added * (2 * ENTRY_BYTES + 64 * len(found.groups)))
             unmeasured += len(batch)
-            if sets and unmeasured * ENTRY_BYTES > WORK_BYTES_MAX // 8:
+            if sets and unmeasured * ENTRY_BYTES > gather.WORK_BYTES_MAX // 8:
                 # At most this often: it looks at every group.
                 unmeasured = 0
                 size = sum(len(state[i]) for state in groups.values() for i in sets)
@@ -463,32 +368,6 @@ class SelectBound(Bound):
             await output.add(rows)
         await output.flush()
         return f"SELECT {gatherer.count}"
-
-
-class Output:
-    """Gathers rows into chunks for the sink."""
-
-    __slots__ = ("_byte_count", "_parts", "_sink")
-
-    def __init__(self, sink: RowSink) -> None:
-        self._sink = sink
-        self._parts: list[bytes] = []
-        self._byte_count = 0
-
-    async def add(self, rows: list[bytes]) -> None:
-        """Take rows; waits when the client is slow."""
-        for start in range(0, len(rows), ROWS_PER_STEP):
-            part = b"".join(rows[start : start + ROWS_PER_STEP])
-            self._parts.append(part)
-            self._byte_count += len(part)
-            if self._byte_count >= CHUNK_BYTES:
-                await self.flush()
-
-    async def flush(self) -> None:
-        """Send what is there."""
-        if self._parts:
-            data, self._parts, self._byte_count = b"".join(self._parts), [], 0
-            await self._sink.rows(data)
 
 
 def is_point(found: Select) -> bool:

@@ -20,6 +20,8 @@ from polarless.errors import CallerMistake
 # Literal text may be long (a multi-row INSERT); what is left without its literals may not.
 STATEMENT_CHARS_MAX: Final = 16 * 1024 * 1024
 SHAPE_CHARS_MAX: Final = 1024 * 1024
+# A syntax tree costs some 10 microseconds a token, and nothing else runs meanwhile.
+TOKENS_MAX: Final = 50_000
 NESTING_MAX: Final = 100
 IDENTIFIER_BYTES_MAX: Final = 63
 
@@ -106,6 +108,12 @@ def scan(text: str) -> list[Token]:
             assert kind is not None
             tokens.append(Token(kind, found.group(), position, end))
         position = end
+        if len(tokens) > TOKENS_MAX:
+            raise CallerMistake(
+                f"statement of more than {TOKENS_MAX} words and signs is too complex",
+                sqlstate="54000",
+                hint="Use one INSERT with plain VALUES rows, parameters, or COPY.",
+            )
     _check_nesting(tokens)
     return tokens
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from compute.buffer.waits import Suspend, resumed
 from compute.sql.catalog import Table, check_current, key_expression
 from compute.sql.expressions import Emitter, Node, ParamSlot
+from compute.sql.gather import ENTRY_BYTES, Work
+from compute.sql.gather import Output as Chunks
 from compute.sql.mistakes import duplicate_key, null_in_column
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike, command_complete
 from compute.sql.rowcode import (
@@ -30,8 +32,7 @@ from compute.sql.rowcode import (
 )
 from compute.sql.scan import ROWS_PER_STEP, Source, batches
 from compute.sql.select import Output
-from compute.sql.select_run import ENTRY_BYTES, Reader, Work
-from compute.sql.select_run import Output as Chunks
+from compute.sql.select_run import Reader
 from compute.sql.types import NUMERIC, to_text
 from compute.sql.write import Conflict, Insert, Update
 from polarless.errors import CallerMistake

@@ -162,6 +162,32 @@ async def test_insert_of_many_literal_rows(count: int) -> None:
         assert (await client.run("select d, e from t where a = 7")) == [("7.345", "true")]
 
 
+@pytest.mark.parametrize("count", [30, 1000])
+async def test_insert_of_many_rows_of_parameters(count: int) -> None:
+    async with database() as db:
+        client = db.client()
+        await client.run("create table t(a int primary key, b varchar(9), c numeric, d bool)")
+        rows = ",".join(f"(${3 * i + 1},${3 * i + 2},1.5,${3 * i + 3})" for i in range(count))
+        text = f"insert into t(a, b, c, d) values {rows}"
+        values: list[object] = []
+        for i in range(count):
+            values += [str(i), None if i % 2 else f"name {i}", b"\0" if i % 3 else "t"]
+        if count == 30:
+            values[0] = (0).to_bytes(4, "big")
+        assert (await client.run(text, *values)).tag == f"INSERT 0 {count}"
+        assert await client.value("select count(*) from t") == str(count)
+        assert await client.run("select * from t where a in (6, 7) order by a") == [
+            ("6", "name 6", "1.5", "t"),
+            ("7", None, "1.5", "f"),
+        ]
+        assert await client.state(text, *values) == "23505"
+        values[1] = "much too long"
+        assert await client.state(text, *values) == "22001"
+        # A parameter in columns of two types needs a conversion: the general way.
+        both = ",".join("($1, $1, 1, true)" for _ in range(40))
+        assert await client.state(f"insert into t values {both}", "5") in ("42804", "23505")
+
+
 @pytest.mark.parametrize(
     ("row", "state"),
     [

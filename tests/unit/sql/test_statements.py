@@ -339,7 +339,7 @@ async def test_rows_up_to_16_mib_and_not_beyond() -> None:
 
 
 async def test_sort_beyond_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compute.sql.select_run.WORK_BYTES_MAX", 200_000)
+    monkeypatch.setattr("compute.sql.gather.WORK_BYTES_MAX", 200_000)
     async with database() as db:
         client = db.client()
         await client.run("create table t(a int primary key, b int)")
@@ -359,6 +359,34 @@ async def test_sort_beyond_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch
             (g * 7919 % 5003 for g in range(1, 5001)), reverse=True
         )[:3]
         assert len(await client.run("select a from t order by a desc")) == 5000
+
+
+async def test_long_sorts_are_merged_of_runs() -> None:
+    async with database() as db:
+        client = db.client()
+        await client.run("create table t(a int primary key, b int, c int)")
+        await client.run(
+            "insert into t select g, g % 7, case when g % 10 > 0 then g * 7919 % 10007 end "
+            "from generate_series(1, 10000) g"
+        )
+        model = [(g, g % 7, g * 7919 % 10007 if g % 10 else None) for g in range(1, 10001)]
+        last = 1 << 30
+        orders = {
+            "c": lambda r: (r[2] is None, r[2] or 0),
+            "b, c": lambda r: (r[1], r[2] if r[2] is not None else last),
+            "b desc, c": lambda r: (-r[1], r[2] if r[2] is not None else last),
+            "b desc, c desc": lambda r: (-r[1], -(r[2] if r[2] is not None else last)),
+            "b, c desc nulls last": lambda r: (r[1], -(r[2] if r[2] is not None else -last)),
+        }
+        for order, key in orders.items():
+            for limit in ("", " limit 10", " limit 6000 offset 500"):
+                rows = await client.run(f"select c from t order by {order}{limit}")
+                wanted = [row[2] for row in sorted(model, key=key)]
+                if limit == " limit 10":
+                    wanted = wanted[:10]
+                elif limit:
+                    wanted = wanted[500:6500]
+                assert [None if c is None else int(c) for (c,) in rows] == wanted, (order, limit)
 
 
 async def test_writes_on_a_reader_are_refused_by_the_engine() -> None:
