@@ -148,6 +148,11 @@ class Channel(rpc.Service):
         if self.peer is not None:
             self.peer.notify(method, *args)
 
+    def lose(self, error: PolarlessError) -> None:
+        """End the connection; ``on_lost`` is called."""
+        if self.peer is not None:
+            self.peer.close(error)
+
     def see(self, mark: int) -> None:
         """A message carried the home's mark, and nothing to drop."""
         if mark > self.mark:

@@ -44,7 +44,7 @@ from typing import Any, Final, NamedTuple
 
 from memory_pool.channel import Channel, Done, Joined, PoolEvents
 from memory_pool.fabric import reach as _reach
-from polarless.errors import PolarlessError, Retry
+from polarless.errors import Fenced, PolarlessError, Retry
 from polarless.wire.memory import ABSENT, slot_contents
 
 __all__ = ["Joined", "PoolClient", "PoolEvents", "Registered"]
@@ -203,13 +203,20 @@ class PoolClient(Channel):
 
         ``done((reader names, snapshots to keep), None)`` once every reader has dropped the pages.
         The snapshots are ascending, the last is the floor of all later ones; empty: no reader.
+        An advance that fails otherwise than by `Fenced` ends the connection: rejoin.
         """
 
         def answered(result: Any, error: PolarlessError | None) -> None:
             if error is None:
                 self.admitted = list(result[0])
                 self.see(lsn)
-            done(result, error)
+                done(result, None)
+                return
+            done(None, error)
+            if not isinstance(error, Fenced):
+                # Its pages may never be invalidated, and later advances do not name them: nothing
+                # may follow on this channel. The next one begins with an advance over everything.
+                self.lose(error)
 
         args = (epoch, lsn, cts, list(pages))
         self.call_nowait("advance", args, answered, deadline_s=ADVANCE_DEADLINE_S)

@@ -27,6 +27,7 @@ class Commits:
             out.append(m.Fail(call, LocalProtocolError(text)))
             return
         state.stats.advances += 1
+        change = (lsn, state.mark)
         writer.known_mark = state.mark = lsn
         out.append(m.SetMark(lsn))
         tables = state.tables
@@ -34,7 +35,7 @@ class Commits:
         others = ~(1 << writer.place)
         concerned: dict[int, list[int]] = {}
         for page_id in pages:
-            make_stale(page_id, lsn)
+            make_stale(page_id, change)
             holders = holders_of(page_id) & others
             while holders:
                 place = holders.bit_length() - 1

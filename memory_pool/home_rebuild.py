@@ -82,10 +82,10 @@ class Rebuilding:
         writer = state.writer
         if writer is None or writer.connection != event.connection or event.epoch != state.epoch:
             out.append(m.Fail(event.call, state.refusal(event.connection, event.epoch)))
-        elif rebuild.advance is not None:
-            out.append(m.Fail(event.call, Retry("the first advance is under way: one at a time")))
         else:
-            rebuild.advance = event
+            # More may follow before the first is processed. None may be lost: its pages would never
+            # be invalidated. They are bounded by what the writer's clients wait for.
+            rebuild.advances.append(event)
             self._progress(rebuild, out)
 
     def confirmed(self, event: m.Confirmed, out: Out) -> None:
@@ -130,17 +130,18 @@ class Rebuilding:
                 out.append(m.Push(join.connection, "confirm", args))
         if rebuild.state == CONFIRMING and rebuild.confirmed:
             rebuild.state = ADVANCING
-        if rebuild.state == ADVANCING and rebuild.advance is not None:
+        if rebuild.state == ADVANCING and rebuild.advances:
             missing = rebuild.admitted - {join.name for join, _ in rebuild.joins.values()}
             waited_us = state.now_us - rebuild.writer_joined_us
             if not missing or waited_us >= state.config.rejoin_grace_us:
-                self._begin(rebuild, rebuild.advance, out)
+                self._begin(rebuild, out)
 
-    def _begin(self, rebuild: Rebuild, advance: m.Advance, out: Out) -> None:
+    def _begin(self, rebuild: Rebuild, out: Out) -> None:
         """Serve: the first advance goes to the readers that kept their caches, then the rest."""
         state = self._state
+        first, *following = rebuild.advances
         state.rebuild = None
-        state.tables.staleness.raise_floor(advance.lsn)
+        state.tables.staleness.raise_floor(first.lsn)
         admissions: Out = []
         for join, _ in rebuild.joins.values():
             if join.writer:
@@ -148,7 +149,7 @@ class Rebuilding:
             else:
                 cold = not (join.warm and join.name in rebuild.admitted)
                 self.admit(join, admissions, cold=cold)
-        self._commits.advance(advance, out)
+        self._commits.advance(first, out)
         # Answered after the invalidations, so with the mark that they lead to.
         out += [
             effect._replace(mark=state.mark) if isinstance(effect, m.Admit) else effect
@@ -156,15 +157,13 @@ class Rebuilding:
         ]
         seconds = (state.now_us - rebuild.started_us) / 1e6
         out.append(m.Note(f"home {state.home_epoch} serves after {seconds:.3f} s"))
-        for event in rebuild.deferred:
+        for event in (*following, *rebuild.deferred):
             self._replay(event, out)
 
     def empty(self, rebuild: Rebuild, out: Out) -> None:
         """There is no writer that could vouch for a slot: the pool starts empty."""
-        for event in rebuild.deferred:
+        for event in (*rebuild.advances, *rebuild.deferred):
             out.append(m.Fail(event.call, Retry("the writer is gone")))
-        if rebuild.advance is not None:
-            out.append(m.Fail(rebuild.advance.call, Retry("the writer is gone")))
         rebuild.forget_writer()
         self._state.tables.empty()
 

@@ -18,7 +18,7 @@ from memory_pool.capacity import Capacity
 from memory_pool.directory.addresses import Addresses
 from memory_pool.directory.members import Member
 from memory_pool.directory.references import References
-from memory_pool.directory.staleness import Staleness
+from memory_pool.directory.staleness import Change, Staleness
 from memory_pool.eviction import Eviction
 from memory_pool.slots import (
     CLAIMED,
@@ -117,9 +117,9 @@ class PageTables:
 
     # Changing.
 
-    def make_stale(self, page_id: int, lsn: int) -> None:
-        """An advance at ``lsn`` changed the page: no image of it from before is valid."""
-        self.staleness.stale(page_id, lsn)
+    def make_stale(self, page_id: int, change: Change) -> None:
+        """An advance changed the page: no image of it from before is valid."""
+        self.staleness.stale(page_id, change)
         address = self.addresses.get(page_id)
         if address is not None:
             table, slot = self.capacity.locate(address)
@@ -173,7 +173,7 @@ class PageTables:
         table, slot = self.capacity.locate(address)
         page_id = table.page.item(slot)
         member.offers.discard(address)
-        if lsn > as_of or not self.staleness.is_newest(page_id, as_of=as_of, mark=mark):
+        if not self.staleness.is_newest(page_id, lsn=lsn, as_of=as_of, mark=mark):
             self.stats.validates_refused += 1
             table.release(slot)
             return False

@@ -50,7 +50,8 @@ class Rebuild:
         self.joins: dict[int, tuple[Joined, int]] = {}
         self.admitted: set[str] = set()
         self.writer_joined_us = 0
-        self.advance: Advance | None = None
+        # The writer's advances; the first one ends the rebuild.
+        self.advances: list[Advance] = []
         # Calls of the writer that must not be answered yet.
         self.deferred: list[Any] = []
         self._claims: list[Claim] = []
@@ -109,7 +110,7 @@ class Rebuild:
         """The writer is gone before its first advance: none of what it said counts."""
         self.state = WAITING
         self.admitted = set()
-        self.advance = None
+        self.advances = []
         self.deferred = []
         self._claims = []
         self._next_claim = 0
