@@ -587,7 +587,8 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
         arguments: list[int] = []
         for item in node.expressions:
             literal = item.this if isinstance(item, exp.DataTypeParam) else item
-            if not isinstance(literal, exp.Literal) or literal.is_string:
+            digits = isinstance(literal, exp.Literal) and literal.name.isdecimal()
+            if not digits or literal.is_string or len(literal.name) > 9:
                 raise SyntaxMistake("type modifiers must be simple constants")
             arguments.append(int(literal.name))
         name = _SQLGLOT_TYPES.get(word, word.lower())

@@ -534,4 +534,7 @@ def _refuse(tree: Any, tokens: list[Token] | None) -> PolarlessError:
     word = tokens[0].value.upper() if tokens else type(tree).__name__.upper()
     if isinstance(tree, exp.Command) and tokens and len(tokens) > 1:
         word = f"{word} {tokens[1].value.upper()}"
+        if word in ("CREATE TABLE", "ALTER TABLE", "DROP TABLE", "TRUNCATE TABLE"):
+            # sqlglot gave up on it.
+            return SyntaxMistake(f"syntax error in {word}, or a clause that is not supported")
     return not_supported(word)

@@ -32,7 +32,7 @@ from compute.sql.expressions import (
     Node,
     is_constant,
 )
-from compute.sql.mistakes import not_supported, unknown_table
+from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_table
 from compute.sql.syntax import identifier
 from compute.sql.types import INT4, INT8, NUMERIC, TEXT, UNKNOWN, display
 from polarless.errors import CallerMistake
@@ -158,6 +158,8 @@ def resolve_from(tree: Any, catalog: Catalog) -> tuple[Scope, Any]:
 
 def table_scope(source: Any, catalog: Catalog) -> Scope:
     """The scope of a table's name, perhaps with an alias. Raises 42P01."""
+    if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
+        raise SyntaxMistake("syntax error: a table's name is missing")
     if source.args.get("pivots") or source.args.get("sample"):
         raise not_supported("PIVOT or TABLESAMPLE")
     table = find_table(source, catalog)

@@ -7,6 +7,7 @@ from its tokens by hand in `utility`; everything with expressions goes to sqlglo
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,9 @@ from sqlglot import exp
 
 from compute.sql.mistakes import SyntaxMistake
 from polarless.errors import CallerMistake
+
+# It warns of each statement that it does not understand, with its text. We tell the client.
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
 # Literal text may be long (a multi-row INSERT); what is left without its literals may not.
 STATEMENT_CHARS_MAX: Final = 16 * 1024 * 1024
