@@ -164,7 +164,8 @@ def _ascii(text: str) -> int:
 
 def _round_numeric(value: Decimal, scale: int = 0) -> Decimal:
     if scale < 0:
-        return numerics.checked(numerics.rounded(value.scaleb(scale), 0).scaleb(-scale))
+        whole = numerics.rounded(value.scaleb(scale, numerics.EXACT), 0)
+        return numerics.checked(whole.scaleb(-scale, numerics.EXACT))
     return numerics.rounded(value, min(scale, numerics.SCALE_MAX))
 
 
@@ -247,7 +248,8 @@ _LENGTH = template("len({0})")
 PURE: Final[dict[str, tuple[Signature, ...]]] = {
     "abs": (
         *(Signature((kind,), kind, _abs_int(kind)) for kind in (INT4, INT8, INT2)),
-        *(Signature((kind,), kind, template("abs({0})")) for kind in (FLOAT8, NUMERIC, FLOAT4)),
+        *(Signature((kind,), kind, template("abs({0})")) for kind in (FLOAT8, FLOAT4)),
+        Signature((NUMERIC,), NUMERIC, template("{0}.copy_abs()")),
     ),
     "length": (
         Signature((TEXT,), INT4, _LENGTH),

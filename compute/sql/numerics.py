@@ -2,7 +2,8 @@
 
 A numeric is a `Decimal` whose exponent is minus its display scale. Addition, subtraction and
 multiplication are exact; the scale of a quotient follows PostgreSQL's rule (at least 16 significant
-digits), so AVG prints the same digits.
+digits), so AVG prints the same digits. The operators and ``abs`` of `Decimal` itself round to 28
+digits and are used nowhere: `EXACT` and the ``copy_`` methods are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import re
 import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, Inexact, InvalidOperation, Overflow
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -109,12 +110,19 @@ def multiply_numeric(left: Decimal, right: Decimal) -> Decimal:
     return checked(EXACT.multiply(left, right))
 
 
+def negated(value: Any) -> Any:
+    """Unary minus of any number, exact."""
+    if isinstance(value, Decimal):
+        return value.copy_negate() if value else value
+    return -value
+
+
 def _weight(value: Decimal) -> tuple[int, int]:
     """Weight and first digit of ``value`` in base 10,000, which is how PostgreSQL stores it."""
     if not value:
         return 0, 0
     weight = value.adjusted() // 4
-    first = int(abs(value).scaleb(-4 * weight, EXACT))
+    first = int(value.copy_abs().scaleb(-4 * weight, EXACT))
     return weight, first
 
 
@@ -296,7 +304,7 @@ def numeric_to_binary(value: Decimal) -> bytes:
         sign = 0xC000 if value.is_nan() else 0xD000 if value > 0 else 0xF000
         return struct.pack("!HhHH", 0, 0, sign, 0)
     scale = scale_of(value)
-    whole, _, fraction = format(abs(value), "f").partition(".")
+    whole, _, fraction = format(value.copy_abs(), "f").partition(".")
     whole = whole.zfill(-(-len(whole) // 4) * 4)
     fraction = fraction.ljust(-(-len(fraction) // 4) * 4, "0")
     text = whole + fraction
@@ -330,4 +338,4 @@ def numeric_from_binary(data: bytes) -> Decimal:
         value = Decimal(number).scaleb(4 * (weight + 1 - count), EXACT)
     except (InvalidOperation, Overflow, Inexact):
         raise bad_binary("numeric") from None
-    return rounded(-value if sign else value, scale)
+    return rounded(value.copy_negate() if sign else value, scale)

@@ -163,8 +163,7 @@ def negate(node: Node) -> Node:
         value = node.value
         if value is None:
             return node
-        # 2147483648 was a bigint, but its negative is an integer to PostgreSQL too: it is not.
-        return Const(-value, node.type)
+        return Const(numerics.negated(value), node.type)
     if node.type is UNKNOWN:
         node = cast(node, FLOAT8)
     if node.type not in NUMBER_RANK:
@@ -177,7 +176,7 @@ def negate(node: Node) -> Node:
     if node.type.family == "int":
         return arithmetic("-", Const(0, node.type), node)
     if node.type is NUMERIC:
-        return Strict((node,), template("-{0} if {0} else {0}"), NUMERIC)
+        return Strict((node,), call(numerics.negated), NUMERIC)
     return Strict((node,), template("-{0}"), node.type)
 
 

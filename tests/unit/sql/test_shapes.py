@@ -118,12 +118,18 @@ async def test_prediction_follows_a_script_in_turn() -> None:
 async def test_shapes_are_bounded() -> None:
     async with database() as db:
         client = db.client()
-        for number in range(3000):
+        planner = db.planner
+        for cache in (planner._shapes, planner._exact, planner._plans):
+            cache._count_max = 20
+        for number in range(100):
             await client.run(f"select {number} as c{number}")
             await client.run(f'select 1 as "x{number}" -- {number}')
-        assert len(db.planner._shapes) <= 2000
-        assert len(db.planner._exact) <= 2000
-        assert len(db.planner._plans) <= 2000
+        assert len(planner._shapes) == len(planner._exact) == len(planner._plans) <= 40
+        # What is in use is never forgotten.
+        for number in range(100):
+            await client.run("select 1 as kept")
+            await client.run(f"select 1 as other{number}")
+        assert any("kept" in key[0] for key in (*planner._shapes.young, *planner._shapes.old))
 
 
 # ----------------------------------------------------------------------------------- long INSERTs
