@@ -49,8 +49,12 @@ class Membership:
         else:
             self._admit(event, out, cold=not event.writer)
 
-    def _admit(self, event: m.Joined, out: Out, *, cold: bool) -> bool:
-        """Make the node a member; a warm one is a holder of what it says it has kept."""
+    def _admit(self, event: m.Joined, out: Out, *, cold: bool, floor: int = 0) -> bool:
+        """Make the node a member; a warm one is a holder of what it says it has kept.
+
+        A cold one takes no snapshot below what is, or is about to be, published (``floor``); one
+        that kept its cache may still use any.
+        """
         state = self._state
         member = state.members.admit(event.connection, event.name, event.incarnation)
         if member is None:
@@ -59,9 +63,7 @@ class Membership:
         state.stats.joins += 1
         if event.writer:
             state.writer = member
-        # A new member takes no snapshot below what is published now; one that kept its cache may
-        # still use any.
-        member.snapshots = (state.published if cold else 0,)
+        member.snapshots = (max(state.published, floor) if cold else 0,)
         if not cold:
             for page_id in event.held:
                 state.tables.hold(page_id, member.place)

@@ -148,7 +148,7 @@ class Rebuilding:
                 admissions.append(m.Fail(join.call, Fenced("another node is the writer")))
             else:
                 cold = not (join.warm and join.name in rebuild.admitted)
-                self.admit(join, admissions, cold=cold)
+                self.admit(join, admissions, cold=cold, floor=first.cts)
         self._commits.advance(first, out)
         # Answered after the invalidations, so with the mark that they lead to.
         out += [

@@ -460,7 +460,7 @@ class Walk:
             for page, image in node.cache.items():
                 expected = self.newest(page, node.mark)
                 assert image == expected, (
-                    f"C1: {node.name} has page {page} at {image}, as of {node.mark} it is {expected}"
+                    f"C1: {node.name}: page {page} is {image}, as of {node.mark} {expected}"
                 )
             cells = node.cells
             if cells is None or not node.member or cells.words.get(node.place) != node.incarnation:

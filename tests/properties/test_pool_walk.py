@@ -100,8 +100,10 @@ def without_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_everybody_warm(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Membership._admit
 
-    def admit(self: Membership, event: m.Joined, out: list[m.Effect], *, cold: bool) -> bool:
-        return real(self, event, out, cold=cold and not event.warm)
+    def admit(
+        self: Membership, event: m.Joined, out: list[m.Effect], *, cold: bool, floor: int = 0
+    ) -> bool:
+        return real(self, event, out, cold=cold and not event.warm, floor=floor)
 
     monkeypatch.setattr(Membership, "_admit", admit)
 
@@ -110,9 +112,7 @@ def without_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Home.step
 
     def step(self: Home, event: m.Event, now_us: int) -> list[m.Effect]:
-        if isinstance(event, m.Joined):
-            event = event._replace(epoch=self.state.epoch)
-        elif isinstance(event, m.Advance):
+        if isinstance(event, m.Joined | m.Advance):
             event = event._replace(epoch=self.state.epoch)
         return real(self, event, now_us)
 
