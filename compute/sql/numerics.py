@@ -25,7 +25,9 @@ DIGITS_BEFORE_MAX: Final = 131_072
 SCALE_MAX: Final = 16_383
 _ONE: Final = Decimal(1)
 
-_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?\s*")
+_NUMBER = re.compile(
+    r"[ \t\n\v\f\r]*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?[ \t\n\v\f\r]*"
+)
 _WORDS: Final = {
     "nan": Decimal("NaN"),
     "infinity": Decimal("Infinity"),

@@ -314,10 +314,13 @@ class Reader:
         return entries
 
 
+_NOT_MADE: Any = None
+
+
 class SelectBound(Bound):
     """A SELECT with its formats."""
 
-    __slots__ = ("_decode", "_reader")
+    __slots__ = ("_decode", "_make", "_reader")
 
     def __init__(
         self,
@@ -333,8 +336,19 @@ class SelectBound(Bound):
         elif plan.fast:
             run = self._run
         super().__init__(plan, results, run)
-        self._decode = param_decoder(slots, params)
-        self._reader = Reader(found, slots, results)
+        # Compiling costs a few hundred microseconds, and a point SELECT never needs it.
+        self._make: Callable[[], tuple[Any, Reader]] = lambda: (
+            param_decoder(slots, params),
+            Reader(found, slots, results),
+        )
+        self._decode: Callable[[Any], Any] = _NOT_MADE
+        self._reader: Reader = _NOT_MADE
+        if not is_point(found):
+            self._prepare()
+
+    def _prepare(self) -> None:
+        if self._reader is _NOT_MADE:
+            self._decode, self._reader = self._make()
 
     def _run(self, session: SessionLike, params: Params) -> bytes | None:
         """One synchronous step, or None if there is more than that to do."""
@@ -359,6 +373,7 @@ class SelectBound(Bound):
 
     async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
         """See `Bound.rows`."""
+        self._prepare()
         values = self._decode(params)
         txn = session.txn
         assert txn is not None

@@ -113,7 +113,7 @@ def display(kind: SqlType, typmod: int = -1) -> str:
 
 # ------------------------------------------------------------------------------------ text to value
 
-_INT = re.compile(r"\s*[+-]?\d+\s*")
+_INT = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+[ \t\n\v\f\r]*")
 
 
 def parse_int(text: str, kind: SqlType) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compute.buffer.waits import Suspend, resumed
 from compute.sql.catalog import Table, check_current, key_expression
@@ -251,7 +251,7 @@ class InsertBound(Bound):
         fast = plan.fast and not one_row
         run = self._generate_run(slots, params, results) if fast else None
         super().__init__(plan, results, run)
-        self._decode = param_decoder(slots, () if one_row else params)
+        self._decode = param_decoder(slots, params) if not (one_row or fast) else None
         self._rows_code: list[Callable[..., int]] = []
         self._reader: Reader | None = None
         if found.query is not None:
@@ -322,6 +322,7 @@ class InsertBound(Bound):
 
     async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
         """See `Bound.rows`."""
+        assert self._decode is not None, "a fast INSERT has no rows()"
         values = self._decode(params)
         txn = session.txn
         assert txn is not None
@@ -420,10 +421,19 @@ def _emit_change(out: Emitter, found: Update, results: tuple[int, ...], *, nothi
     out.line("txn.put(tree, key, pack_row(r))")
 
 
+class UpdateSteps(NamedTuple):
+    """The generated parts of an UPDATE or DELETE that walks over rows."""
+
+    decode: Callable[[Any], Any]
+    source: Source
+    matches: Callable[..., list[Any]]
+    change: Callable[..., Any]
+
+
 class UpdateBound(Bound):
     """UPDATE or DELETE with its formats."""
 
-    __slots__ = ("_change", "_decode", "_found", "_matches", "_source")
+    __slots__ = ("_found", "_make", "_steps")
 
     def __init__(
         self,
@@ -436,10 +446,14 @@ class UpdateBound(Bound):
         self._found = found
         run = self._generate_run(slots, params, results) if plan.fast else None
         super().__init__(plan, results, run)
-        self._decode = param_decoder(slots, params)
-        self._source = Source(found.access, None, slots)
-        self._matches = self._generate_matches(slots)
-        self._change = self._generate_change(slots, results)
+        # Compiled when it is needed, which is never for a fast one.
+        self._make: Callable[[], UpdateSteps] = lambda: UpdateSteps(
+            param_decoder(slots, params),
+            Source(found.access, None, slots),
+            self._generate_matches(slots),
+            self._generate_change(slots, results),
+        )
+        self._steps: UpdateSteps | None = None
 
     @property
     def _verb(self) -> str:
@@ -517,7 +531,10 @@ class UpdateBound(Bound):
 
     async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
         """See `Bound.rows`."""
-        values = self._decode(params)
+        steps = self._steps
+        if steps is None:
+            steps = self._steps = self._make()
+        values = steps.decode(params)
         txn = session.txn
         assert txn is not None
         await check_current(session, self._found.access.table, self.plan.catalog_version)
@@ -528,8 +545,8 @@ class UpdateBound(Bound):
         count = 0
         moves = self._found.changes_key
         waiting: list[list[Any]] = []
-        async for batch in batches(self._source.cursor(session, values), txn, session):
-            keys = self._matches(session, values, batch)
+        async for batch in batches(steps.source.cursor(session, values), txn, session):
+            keys = steps.matches(session, values, batch)
             if moves:
                 # A row must not be met again under its new key.
                 waiting.append(keys)
@@ -562,7 +579,8 @@ class UpdateBound(Bound):
         moved: list[tuple[Any, bytes]],
     ) -> int:
         count = 0
-        change = self._change
+        assert self._steps is not None
+        change = self._steps.change
         append = returned.append
         for number, key in enumerate(keys, 1):
             result: Any = None
