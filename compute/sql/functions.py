@@ -171,15 +171,15 @@ def _round_numeric(value: Decimal, scale: int = 0) -> Decimal:
 
 def _trunc_numeric(value: Decimal, scale: int = 0) -> Decimal:
     quantum = Decimal((0, (1,), -max(scale, 0)))
-    return value.quantize(quantum, rounding="ROUND_DOWN", context=numerics.EXACT)
+    return numerics.checked(value.quantize(quantum, rounding="ROUND_DOWN", context=numerics.EXACT))
 
 
 def _ceil_numeric(value: Decimal) -> Decimal:
-    return value.to_integral_value(ROUND_CEILING) if value.is_finite() else value
+    return numerics.checked(value.to_integral_value(ROUND_CEILING))
 
 
 def _floor_numeric(value: Decimal) -> Decimal:
-    return value.to_integral_value(ROUND_FLOOR) if value.is_finite() else value
+    return numerics.checked(value.to_integral_value(ROUND_FLOOR))
 
 
 def _round_float(value: float) -> float:

@@ -71,7 +71,8 @@ def rounded(value: Decimal, scale: int) -> Decimal:
     """Half away from zero at ``scale`` digits after the point."""
     if not value.is_finite():
         return value
-    return value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
+    result = value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
+    return result or result.copy_abs()
 
 
 def fit_numeric(value: Decimal, typmod: int) -> Decimal:

@@ -163,7 +163,9 @@ def negate(node: Node) -> Node:
         value = node.value
         if value is None:
             return node
-        return Const(numerics.negated(value), node.type)
+        negative = numerics.negated(value)
+        # The one integer whose negative is none.
+        return Const(negative, INT8 if node.type is INT4 and negative == 1 << 31 else node.type)
     if node.type is UNKNOWN:
         node = cast(node, FLOAT8)
     if node.type not in NUMBER_RANK:

@@ -131,6 +131,7 @@ def understand(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -
         found.grouped = True
     if found.grouped and not found.groups:
         _refuse_columns(found)
+    _use_key_order(found)
     _limits(tree, binder, found)
     _resolve_unknown(found)
     return found
@@ -422,7 +423,6 @@ def _order(tree: Any, binder: Binder, found: Select) -> None:
             # sqlglot fills this in by its own idea of the dialect unless the text says it.
             nulls_first = descending
         found.order.append(Order(node, descending, bool(nulls_first)))
-    _use_key_order(found)
 
 
 def _is_output(node: Node, target: Any, tree: Any, binder: Binder) -> bool:

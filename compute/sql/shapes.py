@@ -39,7 +39,9 @@ _TYPES: Final[dict[str, SqlType]] = {
     "i": INT4, "I": INT4, "b": INT8, "B": INT8, "n": NUMERIC, "N": NUMERIC, "s": UNKNOWN,
 }  # fmt: skip
 # With a minus sign before them these are of a smaller type, and it is not always seen.
-_EDGES: Final = frozenset({"2147483648", "9223372036854775808"})
+_EDGES: Final = frozenset(
+    {"2147483648", "-2147483648", "9223372036854775808", "-9223372036854775808"}
+)
 _INT4_MAX: Final = (1 << 31) - 1
 _INT8_MAX: Final = (1 << 63) - 1
 

@@ -279,6 +279,8 @@ def _assignments(
             if len(targets) != len(values):
                 raise SyntaxMistake("number of columns does not match number of values")
         for target, value in zip(targets, values):
+            if isinstance(target, exp.Column) and target.args.get("table"):
+                raise unknown_column(target.args["table"].name, table.name)
             index = _column(table, identifier(_bare(target)))
             if any(index == other for other, _ in found):
                 raise CallerMistake(

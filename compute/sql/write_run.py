@@ -153,8 +153,12 @@ def _emit_returning(
 # ------------------------------------------------------------------------------------------- INSERT
 
 
-def emit_insert(out: Emitter, found: Insert, nodes: list[Node], results: tuple[int, ...]) -> None:
-    """One row; ``count`` and ``append`` are in scope when they are needed."""
+def emit_insert(
+    out: Emitter, found: Insert, nodes: list[Node], results: tuple[int, ...], *, many: bool
+) -> None:
+    """One row; ``count`` and ``append`` are in scope when they are needed, and ``seen``, the keys
+    of this statement, if it has many rows.
+    """
     table = found.table
     out.names |= {"tree": table.tree, "table": table, "raise_duplicate": raise_duplicate}
     names = emit_new_row(out, table, nodes)
@@ -170,7 +174,7 @@ def emit_insert(out: Emitter, found: Insert, nodes: list[Node], results: tuple[i
         with out.block("if not txn.insert(tree, key, pack_row(row))"):
             out.line("row = None")
     else:
-        _emit_upsert(out, table, conflict, names)
+        _emit_upsert(out, table, conflict, names, many=many)
     with out.block("if row is not None" if conflict is not None else "if True"):
         out.line("count += 1")
         if found.returning is not None:
@@ -178,7 +182,23 @@ def emit_insert(out: Emitter, found: Insert, nodes: list[Node], results: tuple[i
             _emit_returning(out, found.returning, results, "append")
 
 
-def _emit_upsert(out: Emitter, table: Table, conflict: Conflict, names: list[str]) -> None:
+def second_time() -> CallerMistake:
+    """21000: ON CONFLICT DO UPDATE meets a row that this very statement wrote."""
+    return CallerMistake(
+        "ON CONFLICT DO UPDATE command cannot affect row a second time",
+        sqlstate="21000",
+        hint="Ensure that no rows proposed for insertion within the same command have duplicate "
+        "constrained values.",
+    )
+
+
+def _emit_upsert(
+    out: Emitter, table: Table, conflict: Conflict, names: list[str], *, many: bool
+) -> None:
+    if many:
+        out.names["second_time"] = second_time
+        out.line("if key in seen: raise second_time()")
+        out.line("seen.add(key)")
     out.line("old = txn.lock_and_get(tree, key)")
     with out.block("if old is None"):
         out.line("txn.put(tree, key, pack_row(row))")
@@ -293,8 +313,9 @@ class InsertBound(Bound):
         out.names["command_complete"] = command_complete
         out.line("count = 0")
         out.line("rows = []; append = rows.append")
+        out.line("seen = set()")
         for row in found.rows:
-            emit_insert(out, found, row, results)
+            emit_insert(out, found, row, results, many=len(found.rows) > 1)
         out.line('rows.append(command_complete(f"INSERT 0 {count}"))')
         out.line('return b"".join(rows)')
         return compile_function("run", "session, params", out)
@@ -316,7 +337,7 @@ class InsertBound(Bound):
             if count:
                 out.line(f"({', '.join(f'v{i}' for i in range(count))},) = values")
         out.line("count = 0")
-        emit_insert(out, self._found, row, results)
+        emit_insert(out, self._found, row, results, many=False)
         out.line("return count")
         return compile_function("insert", "session, P, txn, values, append", out)
 
