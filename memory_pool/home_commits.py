@@ -27,7 +27,9 @@ class Commits:
             out.append(m.Fail(call, LocalProtocolError(text)))
             return
         state.stats.advances += 1
-        change = (lsn, state.mark)
+        # A first advance may name pages that changed long ago, and were announced before.
+        change = (lsn, state.mark if state.caught_up and lsn > state.mark else -1)
+        state.caught_up = True
         writer.known_mark = state.mark = lsn
         out.append(m.SetMark(lsn))
         tables = state.tables

@@ -63,6 +63,7 @@ class Membership:
         state.stats.joins += 1
         if event.writer:
             state.writer = member
+            state.caught_up = False
         member.snapshots = (max(state.published, floor) if cold else 0,)
         if not cold:
             for page_id in event.held:
@@ -151,6 +152,7 @@ class Membership:
             self._new_epoch(epoch, member, out)
         if member is not None and member is not state.writer:
             state.writer = member
+            state.caught_up = False
             state.audience = None
         if joining is not None:
             assert rebuild is not None

@@ -74,6 +74,9 @@ class HomeState:
         # Former writers whose keys may still work somewhere, and the fences that wait for that.
         self.revoking: set[int] = set()
         self.fences: list[m.Fence] = []
+        # Whether the writer has advanced over everything that it had before it became the writer,
+        # or a member again.
+        self.caught_up = False
         # What goes with an answer to advance; None when it must be put together anew.
         self.audience: tuple[list[str], list[int]] | None = None
 

@@ -192,11 +192,9 @@ def check(event: Event) -> None:
     fail at its third page.
     """
     for name, value in zip(event._fields, event):
-        if type(value) is int:
-            if not 0 <= value < _INT_END:
-                raise ValueError(f"{name} is {value}")
-        elif name in _INT_FIELDS:
-            raise ValueError(f"{name} is not a number")
+        if name in _INT_FIELDS:
+            if type(value) is not int or not 0 <= value < _INT_END:
+                raise ValueError(f"{name} is no number in range")
         elif name in _INT_LISTS:
             if type(value) not in (list, tuple) or not set(map(type, value)) <= _INT_TYPE:
                 raise ValueError(f"{name} is not a list of numbers")

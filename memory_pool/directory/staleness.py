@@ -5,7 +5,8 @@ An image of page ``p`` that is the newest *as of* LSN ``a`` is still the newest 
 
 A second look costs nothing: the advance to ``l`` that named ``p`` last came after one to ``k``, so
 ``p`` changed in ``(k, l]``, and an image of it with an LSN up to ``k`` is old whatever its sender
-says. That catches a writer that forgot that a commit has overtaken its write-back.
+says. That catches a writer that forgot that a commit has overtaken its write-back. (A writer's
+first advance repeats what may have been announced before: there ``k`` is -1.)
 
 Only recent advances are remembered page by page. What is older is one number, the floor: every page
 counts as made stale there. Raising it only refuses images that took that long on their way. After
@@ -18,7 +19,7 @@ from typing import Final
 
 PAGES_MAX: Final = 1 << 18
 
-# (LSN of an advance, LSN of the advance before it): one tuple for all pages of the advance.
+# (LSN of an advance, LSN of the advance before it or -1): one tuple for all pages of the advance.
 Change = tuple[int, int]
 _NEVER: Final[Change] = (0, -1)
 

@@ -1,0 +1,1 @@
+"""The memory pool, module by module."""

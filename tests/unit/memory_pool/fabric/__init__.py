@@ -1,0 +1,1 @@
+"""The fabric: verbs, registered memory, both ends of a connection."""
