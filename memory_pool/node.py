@@ -154,7 +154,10 @@ class MemoryNode(rpc.Service):
         if role == "compute":
             welcome = self._serving_home().on_hello(peer, fields)
         elif role == "home":
-            welcome = self.slabs.on_home(peer, int(fields["home_epoch"]))
+            home_epoch = int(fields["home_epoch"])
+            if self._home is not None and self._home.home_epoch < home_epoch:
+                self._home.close(f"home epoch {home_epoch} has begun elsewhere")
+            welcome = self.slabs.on_home(peer, home_epoch)
         elif role in ("control", "tool"):
             welcome = {"node": self.node}
         else:
