@@ -38,8 +38,9 @@ from polarless.wire.memory import (
 
 log = logging.getLogger(__name__)
 
-# The size of one slab: small enough to come and go, large enough that there are few of them.
-SLAB_BYTES_MAX: Final = 64 * 1024 * 1024
+# The size of one slab, unless that makes too many: each is a mapping in every compute node.
+SLAB_BYTES: Final = 64 * 1024 * 1024
+SLABS_MAX: Final = 16
 
 
 class SlabNode:
@@ -62,8 +63,9 @@ class SlabNode:
 
     async def start(self, host: str, *, byte_count: int) -> None:
         """Create slabs of together at most ``byte_count`` bytes and open the fabric port."""
+        shared.check_room(byte_count)
         slots = byte_count // SLOT_BYTES
-        per_slab = SLAB_BYTES_MAX // SLOT_BYTES
+        per_slab = max(SLAB_BYTES // SLOT_BYTES, -(-slots // SLABS_MAX))
         for slab in range((slots + per_slab - 1) // per_slab):
             count = min(per_slab, slots - slab * per_slab)
             self._slabs[slab] = (self.create_region(f"slab{slab}", count * SLOT_BYTES), count)

@@ -62,17 +62,27 @@ def attach(memory: SharedMemory, name: str, byte_count: int) -> SharedSlab | Non
 def create(memory: SharedMemory, name: str, byte_count: int) -> tuple[SharedRegion, Region]:
     """Create a zeroed region of our own and register it under its name.
 
-    Raises `Overloaded` where the host has no room: a mapping without memory behind it would end
-    the process at its first write.
+    Raises `Overloaded` where the host refuses.
+    """
+    try:
+        region = memory.create(name, byte_count)
+    except OSError as error:
+        raise Overloaded(f"shared memory {name}: {error}") from error
+    return region, Region(name, region.buffer)
+
+
+def check_room(byte_count: int) -> None:
+    """Raise `Overloaded` where the host has less shared memory than that.
+
+    Regions get their memory page by page when they are written: without any behind it, a page ends
+    the process. Asked once for all regions of a process, before the first is made.
     """
     room = free_bytes()
     if room is not None and room < byte_count:
         raise Overloaded(
-            f"shared memory {name}: {byte_count} bytes wanted, {room} are free in /dev/shm",
+            f"{byte_count} bytes of shared memory wanted, {room} are free in /dev/shm",
             hint="Give the pool less memory, or the host (container) a larger /dev/shm.",
         )
-    region = memory.create(name, byte_count)
-    return region, Region(name, region.buffer)
 
 
 def free_bytes() -> int | None:

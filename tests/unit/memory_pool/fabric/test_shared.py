@@ -24,7 +24,7 @@ from polarless.wire.memory import (
 
 
 def image(page_id: int, lsn: int, rows: int = 40) -> bytes:
-    versions = {key: (lsn, b"%d" % lsn * 10, None) for key in range(rows)}
+    versions = dict.fromkeys(range(rows), (lsn, b"%d" % lsn * 10, None))
     return encode(Frame(page_id, LEAF, 1, lsn=lsn, keys=list(versions), rows=versions))
 
 
@@ -188,7 +188,10 @@ def test_memory_of_another_host_is_not_attached() -> None:
 def test_more_memory_than_the_host_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(lambda: None)
     monkeypatch.setattr(shared, "free_bytes", lambda: 100)
-    with pytest.raises(Overloaded, match="101 bytes wanted, 100 are free"):
-        shared.create(memory, "name", 101)
+    with pytest.raises(Overloaded, match="101 bytes of shared memory wanted, 100 are free"):
+        shared.check_room(101)
+    shared.check_room(100)
+    monkeypatch.setattr(shared, "free_bytes", lambda: None)
+    shared.check_room(1 << 60)
     _, region = shared.create(memory, "name", 96)
     assert region.byte_count == 96
