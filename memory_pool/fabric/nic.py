@@ -136,7 +136,7 @@ class NicConnection(asyncio.Protocol):
         """Execute the whole requests in ``data`` up to the bound of answers; bytes used."""
         holder, keys, stats = self._holder, self._keys, self._stats
         assert holder is not None
-        answers: list[bytes | memoryview] = []
+        answers: list[bytes] = []
         answer_bytes = at = 0
         size = len(data)
         view = memoryview(data)
@@ -158,10 +158,8 @@ class NicConnection(asyncio.Protocol):
                 if found is not None:
                     # Copied now: a WRITE later in this batch must not change what was read.
                     length = len(found)
-                    answers.append(
-                        _pack_answer(ANSWER_MAGIC, request.request_id, 0, op, 0, length, 0)
-                    )
-                    answers.append(bytes(found))
+                    header = _pack_answer(ANSWER_MAGIC, request.request_id, 0, op, 0, length, 0)
+                    answers.append(b"".join((header, found)))
                     stats.bytes_read += length
                     answer_bytes += length + 24
                 else:
@@ -175,7 +173,8 @@ class NicConnection(asyncio.Protocol):
             self._refuse(error)
             return size
         if answers and self._transport is not None:
-            self._transport.write(b"".join(answers))
+            # Not joined once more: the transport hands the pieces to the kernel as they are.
+            self._transport.writelines(answers)
         return at
 
     def _count_refusal(self, op: int, status: int) -> None:

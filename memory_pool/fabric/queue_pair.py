@@ -118,15 +118,44 @@ class QueuePair(asyncio.Protocol):
         self.close(str(exc or "closed by the peer"))
 
     def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        if buffer:
-            buffer += data
-            view = memoryview(buffer)
-        else:
-            view = memoryview(data)
-        size, at = len(view), 0
         completed: list[tuple[Done, int, Any]] = []
+        at = 0
         try:
+            buffer = self._buffer
+            while buffer and at < len(data):
+                # Only as much is copied into the buffer as its first answer wants.
+                wanted = self._wanted(buffer) - len(buffer)
+                buffer += data[at : at + wanted]
+                at += wanted
+                if self._parse(buffer, 0, completed):
+                    buffer.clear()
+            if at < len(data):
+                at = self._parse(data, at, completed)
+                if at < len(data):
+                    buffer += memoryview(data)[at:]
+        except RemoteProtocolError as error:
+            log.warning("fabric connection to %s closed: %s", self.target, error)
+            for done, status, result in completed:
+                done(status, result)
+            self.close(str(error))
+            return
+        # Last, since a callback may close us or post more.
+        for done, status, result in completed:
+            done(status, result)
+
+    @staticmethod
+    def _wanted(buffer: bytearray) -> int:
+        """How long the first answer in ``buffer`` is, or its header if that is cut."""
+        if len(buffer) < ANSWER_BYTES:
+            return ANSWER_BYTES
+        return ANSWER_BYTES + verbs.unpack_answer(buffer, 0).length
+
+    def _parse(
+        self, data: bytes | bytearray, at: int, completed: list[tuple[Done, int, Any]]
+    ) -> int:
+        """Take the whole answers from ``at`` on; where the first incomplete one begins."""
+        size = len(data)
+        with memoryview(data) as view:
             while size - at >= ANSWER_BYTES:
                 request_id, status, op, length, value = verbs.unpack_answer(view, at)
                 end = at + ANSWER_BYTES + length
@@ -143,22 +172,7 @@ class QueuePair(asyncio.Protocol):
                         result = None if op == WRITE else value
                     completed.append((done, status, result))
                 at = end
-        except RemoteProtocolError as error:
-            log.warning("fabric connection to %s closed: %s", self.target, error)
-            view.release()
-            for done, status, result in completed:
-                done(status, result)
-            self.close(str(error))
-            return
-        rest = bytes(view[at:]) if not buffer and at < size else b""
-        view.release()
-        if buffer:
-            del buffer[:at]
-        elif rest:
-            buffer += rest
-        # Last, since a callback may close us or post more.
-        for done, status, result in completed:
-            done(status, result)
+        return at
 
     # Inside.
 

@@ -81,6 +81,9 @@ class FakeTransport:
             self.paused = True
             self.protocol.pause_writing()
 
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
     def pause_reading(self) -> None:
         self.reading = False
 
