@@ -1,7 +1,7 @@
 """``python -P -m memory_pool --config FILE``: a memory node, perhaps with the home's role.
 
-FILE is JSON: ``node``, ``cluster`` (hex), ``host``, ``port``, ``memory_mb``, ``home`` (true: take
-the home's role at once, under ``home_epoch`` and ``epoch``).
+FILE is JSON: ``node``, ``cluster`` (hex), ``host``, ``port``, ``memory_mb``, ``verify``, ``home``
+(true: take the home's role at once, under ``home_epoch`` and ``epoch``).
 
 Prints one READY line when it serves. Exit codes: 0 after SIGTERM or ``stop``, 1 if it could not
 start, 2 for a mistake in FILE.
@@ -40,6 +40,7 @@ async def main(values: dict[str, Any]) -> int:
         cluster=bytes.fromhex(values["cluster"]),
         node=values["node"],
         memory_mb=int(values["memory_mb"]),
+        verify=bool(values.get("verify")),
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

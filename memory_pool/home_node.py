@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from memory_pool.directory import messages as m
+from memory_pool.fabric.cells import OwnCells
 from memory_pool.fabric.region import MAY_READ, Holder
 from memory_pool.fabric.verbs import NAME_BYTES_MAX, RKEY_BYTES
 from memory_pool.home import Home
@@ -23,18 +24,14 @@ from memory_pool.slots import Scan
 from polarless.errors import RemoteProtocolError
 from polarless.kernel.world import World
 from polarless.net import rpc
-from polarless.wire.memory import (
-    CELL_ADMISSION,
-    CELL_HOME_EPOCH,
-    CELL_MARK,
-    CELL_PUBLISHED,
-    CELLS_BYTES,
-)
+from polarless.wire.memory import CELLS_BYTES
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.01
 NOTES_MAX: Final = 100
+# With ``verify``, all tables are looked at this often: it takes milliseconds.
+VERIFY_TICKS: Final = 100
 
 # What a compute node may call and say: method -> event, whose fields are the arguments.
 CALLS: Final[dict[str, Callable[..., m.Event]]] = {
@@ -58,7 +55,7 @@ NOTIFICATIONS: Final[dict[str, Callable[..., m.Event]]] = {
 class Connection:
     """One compute node's connection; a `links.Borrower`."""
 
-    __slots__ = ("cells_key", "holder", "keys", "number", "peer")
+    __slots__ = ("cells_key", "holder", "joining", "keys", "number", "peer")
 
     def __init__(self, number: int, peer: rpc.Peer, holder: Holder) -> None:
         self.number = number
@@ -66,6 +63,7 @@ class Connection:
         self.holder = holder
         self.keys: dict[str, dict[int, bytes]] = {}
         self.cells_key = b""
+        self.joining = False
 
 
 class HomeNode:
@@ -85,6 +83,7 @@ class HomeNode:
         tasks: asyncio.TaskGroup,
         on_failed: Callable[[], None],
         config: HomeConfig | None = None,
+        verify: bool = False,
     ) -> None:
         self.home_epoch = home_epoch
         self.closed = False
@@ -92,9 +91,9 @@ class HomeNode:
         self._slabs = slabs
         self._tasks = tasks
         self._on_failed = on_failed
+        self._verify = verify
         self._core = Home(home_epoch=home_epoch, epoch=epoch, now_us=self._now_us(), config=config)
-        self._cells = slabs.create_region("cells", CELLS_BYTES)
-        self._cells.words[CELL_HOME_EPOCH] = home_epoch
+        self._cells = OwnCells(slabs.create_region("cells", CELLS_BYTES), home_epoch)
         self._connections: dict[int, Connection] = {}
         self._next_connection = 0
         self._links = Links(
@@ -112,9 +111,9 @@ class HomeNode:
             m.Fail: lambda e: e.call.fail(e.error),
             m.Push: self._push,
             m.Admit: self._admit,
-            m.SetWord: self._set_word,
-            m.SetMark: self._set_mark,
-            m.Publish: self._publish,
+            m.SetWord: lambda e: self._cells.set_word(e.place, e.value),
+            m.SetMark: lambda e: self._cells.set_mark(e.mark),
+            m.Publish: lambda e: self._cells.publish(e.cts),
             m.Revoke: self._revoke,
             m.Close: self._close,
             m.SlabsChanged: self._slabs_changed,
@@ -134,14 +133,12 @@ class HomeNode:
             return
         self.closed = True
         self._tick.cancel()
-        words = self._cells.words
-        for word in range(CELL_ADMISSION, len(words)):
-            words[word] = 0
+        # The words first: nobody may think that it is a member while connections end.
+        self._cells.close()
         for connection in list(self._connections.values()):
             self._slabs.keys.revoke(connection.holder)
             connection.peer.close()
         self._links.close()
-        self._cells.release()
         log.info("%s: home %d ends: %s", self._slabs.node, self.home_epoch, reason)
 
     # Compute nodes.
@@ -167,7 +164,10 @@ class HomeNode:
         elif call.method == "mark":
             call.answer(self._core.state.mark)
         elif call.method == "join":
+            if peer.context.joining:
+                raise RemoteProtocolError("one connection is one membership")
             event = _event(m.Joined, peer.context.number, call, *peer.context.holder, *call.args)
+            peer.context.joining = True
             self._tasks.create_task(self._join(peer.context, event))
         elif call.method == "status":
             call.answer(self.status())
@@ -196,7 +196,9 @@ class HomeNode:
             return
         if not connection.cells_key:
             connection.cells_key = self._world.random.token(RKEY_BYTES)
-            self._slabs.keys.grant(connection.cells_key, self._cells, MAY_READ, connection.holder)
+            self._slabs.keys.grant(
+                connection.cells_key, self._cells.region, MAY_READ, connection.holder
+            )
         self._step(event)
 
     # Control.
@@ -261,16 +263,33 @@ class HomeNode:
         try:
             for effect in self._core.step(event, self._now_us()):
                 do[type(effect)](effect)
-        except Exception:
-            # Half a step is done. Nobody may be told anything from these tables again.
-            log.exception("home %d failed at %s", self.home_epoch, type(event).__name__)
-            self.close("a bug: see the log")
-            self._on_failed()
+        except Exception as error:
+            self._failed(type(event).__name__, error)
+
+    def _failed(self, at: str, error: Exception) -> None:
+        """Half a step is done. Nobody may be told anything from these tables again."""
+        log.error("home %d failed at %s", self.home_epoch, at, exc_info=error)
+        self.close("a bug: see the log")
+        self._on_failed()
 
     async def _ticks(self) -> None:
-        while True:
+        ticks = 0
+        while not self.closed:
             await self._world.clock.sleep(TICK_S)
             self._step(m.Tick())
+            ticks += 1
+            if self._verify and ticks % VERIFY_TICKS == 0:
+                self._check()
+
+    def _check(self) -> None:
+        """Look at all tables, and at the cells that show them."""
+        try:
+            self._core.check()
+            state = self._core.state
+            words = {member.place: member.incarnation for member in state.members}
+            self._cells.check(mark=state.mark, published=state.published, words=words)
+        except AssertionError as error:
+            self._failed("a check of its tables", error)
 
     def _push(self, effect: m.Push) -> None:
         connection = self._connections.get(effect.connection)
@@ -285,21 +304,10 @@ class HomeNode:
             "cold": effect.cold,
             "mark": effect.mark,
             "place": effect.place,
-            "cells": (self._cells.name, connection.cells_key, self._slabs.fabric),
+            "cells": (self._cells.region.name, connection.cells_key, self._slabs.fabric),
             "nodes": self._links.nodes_for(connection),
         }
         effect.call.answer(answer)
-
-    def _set_word(self, effect: m.SetWord) -> None:
-        self._cells.words[CELL_ADMISSION + effect.place] = effect.value
-
-    def _set_mark(self, effect: m.SetMark) -> None:
-        self._cells.words[CELL_MARK] = effect.mark
-
-    def _publish(self, effect: m.Publish) -> None:
-        words = self._cells.words
-        assert words[CELL_PUBLISHED] < effect.cts, "C6: the published cts only grows"
-        words[CELL_PUBLISHED] = effect.cts
 
     def _revoke(self, effect: m.Revoke) -> None:
         connection = self._connections.get(effect.connection)

@@ -23,8 +23,10 @@ from polarless.wire.memory import PoolNode, Slab, encode_nodes
 
 log = logging.getLogger(__name__)
 
-# The home waits for an agent this long; then the node is detached.
-AGENT_DEADLINE_S: Final = 0.3
+# A failover waits for this one: a node that does not answer is detached instead.
+REVOKE_DEADLINE_S: Final = 0.3
+# A join waits for this one. A node is not given up because its machine is busy for a while.
+GRANT_DEADLINE_S: Final = 2.0
 CONNECT_DEADLINE_S: Final = 2.0
 SCAN_DEADLINE_S: Final = 5.0
 # A node that cannot be reached is tried again after this.
@@ -62,13 +64,13 @@ class SlabLink(rpc.Service):
     async def grant(self, holder: Holder) -> dict[int, bytes]:
         """Keys to all slabs."""
         assert self._peer is not None
-        keys = await self._peer.call("grant", *holder, deadline_s=AGENT_DEADLINE_S)
+        keys = await self._peer.call("grant", *holder, deadline_s=GRANT_DEADLINE_S)
         return {int(slab): bytes(rkey) for slab, rkey in keys}
 
     async def revoke(self, holder: Holder) -> None:
         """The holder's keys open nothing any more once this returns."""
         assert self._peer is not None
-        await self._peer.call("revoke", *holder, deadline_s=AGENT_DEADLINE_S)
+        await self._peer.call("revoke", *holder, deadline_s=REVOKE_DEADLINE_S)
 
     async def scan(self, slab: int) -> Scan:
         """Which slots of the slab hold which image."""

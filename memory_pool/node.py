@@ -38,6 +38,7 @@ class MemoryNode(rpc.Service):
         node: str,
         memory_mb: int,
         home_config: HomeConfig | None = None,
+        verify: bool = False,
     ) -> None:
         self.node = node
         self.address = ""
@@ -48,6 +49,7 @@ class MemoryNode(rpc.Service):
         self._cluster = cluster
         self._memory_mb = memory_mb
         self._home_config = home_config
+        self._verify = verify
         self._listener: Listener | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._peers: set[rpc.Peer] = set()
@@ -98,6 +100,7 @@ class MemoryNode(rpc.Service):
             tasks=self._tasks,
             on_failed=self._fail,
             config=self._home_config,
+            verify=self._verify,
         )
         await home.start({**agents, self.node: self.address})
         return home.summary()

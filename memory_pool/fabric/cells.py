@@ -13,12 +13,55 @@ from typing import Any, Final
 
 from memory_pool.fabric import shared
 from memory_pool.fabric.reach import Reach
+from memory_pool.fabric.region import Region
 from memory_pool.fabric.verbs import OK
 from polarless.errors import PolarlessError, Retry
 from polarless.kernel.world import SharedMemory
-from polarless.wire.memory import CELL_ADMISSION, CELL_PUBLISHED, CELLS_BYTES, WORD_BYTES
+from polarless.wire.memory import (
+    CELL_ADMISSION,
+    CELL_HOME_EPOCH,
+    CELL_MARK,
+    CELL_PUBLISHED,
+    CELLS_BYTES,
+    WORD_BYTES,
+)
 
 READ_DEADLINE_S: Final = 2.0
+
+
+class OwnCells:
+    """The home's own cells, as it writes them: each a single 8-byte store."""
+
+    def __init__(self, region: Region, home_epoch: int) -> None:
+        self.region = region
+        self._words = region.words
+        self._words[CELL_HOME_EPOCH] = home_epoch
+
+    def set_word(self, place: int, value: int) -> None:
+        """A member's admission word: its incarnation, or 0."""
+        self._words[CELL_ADMISSION + place] = value
+
+    def set_mark(self, mark: int) -> None:
+        """The mark, for people."""
+        self._words[CELL_MARK] = mark
+
+    def publish(self, cts: int) -> None:
+        """C6: it only grows."""
+        assert self._words[CELL_PUBLISHED] < cts, (self._words[CELL_PUBLISHED], cts)
+        self._words[CELL_PUBLISHED] = cts
+
+    def check(self, *, mark: int, published: int, words: dict[int, int]) -> None:
+        """The cells show this; ``words`` by place, those that are not 0."""
+        assert self._words[CELL_MARK] == mark
+        assert self._words[CELL_PUBLISHED] == published
+        shown = enumerate(self._words[CELL_ADMISSION:])
+        assert {place: word for place, word in shown if word} == words
+
+    def close(self) -> None:
+        """The home ends: nobody is a member any more."""
+        for word in range(CELL_ADMISSION, len(self._words)):
+            self._words[word] = 0
+        self.region.release()
 
 
 class Cells:

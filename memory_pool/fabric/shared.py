@@ -12,10 +12,11 @@ Writes do not come this way: only a verb can be stopped by an epoch.
 from __future__ import annotations
 
 import os
+import struct
 
 from memory_pool.fabric.region import Region
 from polarless.errors import CorruptData, Overloaded
-from polarless.kernel.page import PAGE_BYTES, verify
+from polarless.kernel.page import HEADER_BYTES, PAGE_BYTES, verify
 from polarless.kernel.world import SharedMemory, SharedRegion
 from polarless.wire.memory import (
     SLOT_BYTES,
@@ -28,6 +29,8 @@ from polarless.wire.memory import (
 )
 
 _LOW_HALF = 0xFFFFFFFF
+# Where a page's header says how long it is.
+_PAYLOAD_BYTES = struct.Struct("<24xI")
 
 
 class SharedSlab:
@@ -112,11 +115,7 @@ def read_slot(slab: SharedSlab, slot: int, page_id: int, generation: int) -> byt
     image = bytes(slab.buffer[start : start + length])
     if words[word] != sequence:
         return None
-    try:
-        verify(image, page_id)
-    except CorruptData:
-        return None
-    return image
+    return image if _is_page(image, page_id) else None
 
 
 def check_slot(data: bytes, page_id: int, generation: int) -> bytes | None:
@@ -129,8 +128,15 @@ def check_slot(data: bytes, page_id: int, generation: int) -> bytes | None:
     if length > len(data) - SLOT_HEADER_BYTES:
         return None
     image = data[SLOT_HEADER_BYTES : SLOT_HEADER_BYTES + length]
+    return image if _is_page(image, page_id) else None
+
+
+def _is_page(image: bytes, page_id: int) -> bool:
+    """Whether these are exactly the bytes of that page, whole."""
     try:
         verify(image, page_id)
     except CorruptData:
-        return None
-    return image
+        return False
+    # A page may be followed by more as far as `verify` is concerned.
+    (payload_bytes,) = _PAYLOAD_BYTES.unpack_from(image)
+    return len(image) == HEADER_BYTES + int(payload_bytes)

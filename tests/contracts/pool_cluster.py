@@ -91,7 +91,12 @@ class PoolCluster:
     async def memory(self, name: str, *, memory_mb: int = 1) -> MemoryNode:
         """Start a memory node."""
         node = MemoryNode(
-            self.world, cluster=CLUSTER, node=name, memory_mb=memory_mb, home_config=CONFIG
+            self.world,
+            cluster=CLUSTER,
+            node=name,
+            memory_mb=memory_mb,
+            home_config=CONFIG,
+            verify=True,
         )
         await node.start(self.tasks, host="127.0.0.1", port=0)
         self.nodes[name] = node
