@@ -78,6 +78,9 @@ class Commits:
             if advance.cts > state.published:
                 state.published = advance.cts
                 out.append(m.Publish(advance.cts))
+            if not state.knows:
+                state.knows = True
+                out.append(m.Know())
             out.append(m.Answer(advance.call, self._audience()))
 
     def _audience(self) -> tuple[list[str], list[int]]:

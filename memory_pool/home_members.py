@@ -120,6 +120,7 @@ class Membership:
         state.audience = None
         if member is state.writer:
             state.writer = None
+            state.caught_up = False
             state.revoking.add(member.connection)
             for pull in state.pulls.finish_all():
                 self._pages.answer_pull(pull, out)

@@ -114,6 +114,7 @@ class HomeNode:
             m.SetWord: lambda e: self._cells.set_word(e.place, e.value),
             m.SetMark: lambda e: self._cells.set_mark(e.mark),
             m.Publish: lambda e: self._cells.publish(e.cts),
+            m.Know: lambda e: self._cells.know(),
             m.Revoke: self._revoke,
             m.Close: self._close,
             m.SlabsChanged: self._slabs_changed,

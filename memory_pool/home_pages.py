@@ -36,8 +36,9 @@ class Pages:
             out.append(m.Answer(call, (ABSENT, state.mark)))
         elif found[0].state[found[1]] == VALID:
             out.append(m.Answer(call, self._hit(*found)))
-        elif state.writer is None or member is state.writer:
-            # The writer knows best itself, and there is nobody else to ask.
+        elif member is state.writer or not state.caught_up:
+            # The writer knows best itself. And one that is still bringing its cache up to date with
+            # the log must not be asked for an image: it may take one from before for the newest.
             out.append(m.Answer(call, (ABSENT, state.mark)))
         else:
             self._pull(page_id, connection, call, out)

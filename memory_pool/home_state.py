@@ -62,6 +62,8 @@ class HomeState:
         self.marks_pushed_us = now_us
         self.mark = 0
         self.published = 0
+        # Whether ``published`` is what an earlier home has published, or more.
+        self.knows = False
         self.tables = PageTables(home_epoch)
         self.members = Members()
         self.pulls = Pulls(config.pull_timeout_us)

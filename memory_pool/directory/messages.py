@@ -268,6 +268,10 @@ class Publish(NamedTuple):
     cts: int
 
 
+class Know(NamedTuple):
+    """The published cell shows what is published from now on: the first advance is complete."""
+
+
 class Revoke(NamedTuple):
     """Revoke a connection's keys on every memory node, then say `Revoked`.
 
@@ -296,6 +300,6 @@ class Note(NamedTuple):
 
 
 Effect = (
-    Answer | Fail | Push | Admit | SetWord | SetMark | Publish | Revoke | Close | SlabsChanged
-    | Note
+    Answer | Fail | Push | Admit | SetWord | SetMark | Publish | Know | Revoke | Close
+    | SlabsChanged | Note
 )  # fmt: skip

@@ -20,6 +20,7 @@ from polarless.kernel.world import SharedMemory
 from polarless.wire.memory import (
     CELL_ADMISSION,
     CELL_HOME_EPOCH,
+    CELL_KNOWS,
     CELL_MARK,
     CELL_PUBLISHED,
     CELLS_BYTES,
@@ -49,6 +50,10 @@ class OwnCells:
         """C6: it only grows."""
         assert self._words[CELL_PUBLISHED] < cts, (self._words[CELL_PUBLISHED], cts)
         self._words[CELL_PUBLISHED] = cts
+
+    def know(self) -> None:
+        """What is published is known, 0 included."""
+        self._words[CELL_KNOWS] = 1
 
     def check(self, *, mark: int, published: int, words: dict[int, int]) -> None:
         """The cells show this; ``words`` by place, those that are not 0."""
@@ -96,8 +101,10 @@ class Cells:
         if mapped is None:
             return None
         words = mapped.words
+        # In this order: what is published before it is known may be less than an older home's.
+        knows = words[CELL_KNOWS]
         published = words[CELL_PUBLISHED]
-        return self._judge(published, words[self._word])
+        return self._judge(knows, published, words[self._word])
 
     async def fetch(self) -> int:
         """The same by a READ."""
@@ -113,10 +120,10 @@ class Cells:
             self._mapped.close()
             self._mapped = None
 
-    def _judge(self, published: int, word: int) -> int:
+    def _judge(self, knows: int, published: int, word: int) -> int:
         if word != self._incarnation:
             raise Retry("this node is no member of the pool: it has to join anew")
-        if not published:
+        if not knows:
             raise Retry("the pool's home has just started: nothing is published yet")
         return published
 
@@ -133,7 +140,7 @@ class Cells:
                 if status != OK:
                     raise Retry("the published timestamp cannot be read: the home is away")
                 words = memoryview(data).cast("Q")
-                published = self._judge(words[CELL_PUBLISHED], words[self._word])
+                published = self._judge(words[CELL_KNOWS], words[CELL_PUBLISHED], words[self._word])
             except PolarlessError as error:
                 for waiter in waiters:
                     if not waiter.done():

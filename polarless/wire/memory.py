@@ -14,15 +14,15 @@ never repeats: ``home epoch << 40 | counter``.
 
 The home's cells are one small region of 64-bit words::
 
-    word 0           1            2      3..7       8 ...
-         +-----------+------------+------+----------+------------------------------------+
-         | published | home epoch | mark | reserved | admission words, one a member      |
-         | cts       |            |      |          | value: its incarnation, 0 expelled |
-         +-----------+------------+------+----------+------------------------------------+
+    word 0           1            2      3         4..7       8 ...
+         +-----------+------------+------+---------+----------+---------------------------------+
+         | published | home epoch | mark | knows   | reserved | admission words, one a member   |
+         | cts       |            |      | 0 or 1  |          | value: incarnation, 0: expelled |
+         +-----------+------------+------+---------+----------+---------------------------------+
 
-A reader takes a snapshot by reading ``published`` and *then* its admission word: the home clears
-the word of an expelled reader before it publishes anything that the reader may not have heard of.
-A ``published`` of 0 means that a home that has just started does not know it yet.
+A reader takes a snapshot by reading ``knows``, ``published`` and its admission word, in this order.
+A home that has just started does not know what is published until its first advance is complete: 0.
+The word of an expelled reader is cleared before anything is published that it may have missed.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def slot_contents(page_id: int, lsn: int, generation: int, image: bytes) -> byte
 CELL_PUBLISHED: Final = 0
 CELL_HOME_EPOCH: Final = 1
 CELL_MARK: Final = 2
+CELL_KNOWS: Final = 3
 CELL_ADMISSION: Final = 8
 CELLS_BYTES: Final = 4096
 # How many compute nodes can be joined at a time.

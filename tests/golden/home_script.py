@@ -165,6 +165,8 @@ class Script:
                 return f"mark := {mark}"
             case m.Publish(cts):
                 return f"published := {cts}"
+            case m.Know():
+                return "what is published is known"
             case m.Revoke(connection):
                 return f"revoke the keys of {self._names[connection]}"
             case m.Close(connection, reason):

@@ -40,6 +40,7 @@ class Cells:
     """One home's cells; a reader keeps looking at the ones it was given."""
 
     published: int = 0
+    knows: bool = False
     words: dict[int, int] = field(default_factory=dict)
 
 
@@ -178,6 +179,8 @@ class Walk:
                     assert cts >= self.published_ever, "C6"
                     assert cts > self.cells.published, "C6"
                     self.published_ever = self.cells.published = cts
+                case m.Know():
+                    self.cells.knows = True
                 case m.Revoke(connection):
                     self.revokes.append(connection)
                 case m.Close(connection, _):
@@ -465,7 +468,7 @@ class Walk:
             cells = node.cells
             if cells is None or not node.member or cells.words.get(node.place) != node.incarnation:
                 continue
-            if cells.published:
+            if cells.knows:
                 assert cells.published >= self.acknowledged_cts, "C2: an old timestamp"
                 snapshot = self.lsn_of_cts[cells.published]
                 for page, image in node.cache.items():
