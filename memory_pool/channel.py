@@ -24,6 +24,9 @@ CONNECT_DEADLINE_S: Final = 2.0
 # A reader's join waits for the writer's first advance: longer than the home lets it.
 JOIN_DEADLINE_S: Final = 12.0
 CALL_DEADLINE_S: Final = 2.0
+# The home takes the slot of a pull back after 200 ms.
+PULL_S: Final = 0.15
+PULLED_MAX: Final = 1024
 
 Done = Callable[[Any, PolarlessError | None], None]
 
@@ -85,6 +88,8 @@ class Channel(rpc.Service):
         self.admitted: list[str] = []
         self.reach: Reach | None = None
         self.cells: Cells | None = None
+        # Slots that came with a pull: page -> (where to write it, until when).
+        self.pulled: dict[int, tuple[Any, float]] = {}
         self.peer: rpc.Peer | None = None
         self._world = world
         self._cluster = cluster
@@ -235,6 +240,7 @@ class Channel(rpc.Service):
     def _hang_up(self) -> None:
         peer, self.peer = self.peer, None
         self.connected = False
+        self.pulled.clear()
         if peer is not None:
             peer.close()
 
@@ -256,7 +262,11 @@ class Channel(rpc.Service):
         elif method == "mark":
             self.see(args[0])
         elif method == "pull":
-            events.on_pull(*args)
+            page_id, ticket, offer = args
+            if len(self.pulled) >= PULLED_MAX:
+                self.pulled.clear()
+            self.pulled[page_id] = (offer, self._world.clock.now() + PULL_S)
+            events.on_pull(page_id, ticket)
         elif method == "slabs":
             if self.reach is not None:
                 self.reach.set_nodes(decode_nodes(args[0]))
@@ -280,4 +290,5 @@ class Channel(rpc.Service):
             return
         self.peer = None
         self.connected = False
+        self.pulled.clear()
         self._events.on_lost(self._lost_because or error)

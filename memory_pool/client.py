@@ -168,7 +168,9 @@ class PoolClient(Channel):
         for a reader the mark it was read at, for the writer the last advance it has sent, *if* no
         such advance changed the page since the image was made (else anything above all LSNs).
         """
-        offer = await self.call("offer", page_id, lsn, scan)
+        offer, until = self.pulled.pop(page_id, (None, 0.0))
+        if offer is None or until < self._world.clock.now():
+            offer = await self.call("offer", page_id, lsn, scan)
         reach = self.reach
         if offer is None or reach is None:
             return False
@@ -194,6 +196,7 @@ class PoolClient(Channel):
 
     def refuse_pull(self, page_id: int, ticket: int) -> None:
         """The writer has no durable image of the page: its readers turn to storage at once."""
+        self.pulled.pop(page_id, None)
         self.notify("pull_refused", page_id, ticket)
 
     # Commits and marks.

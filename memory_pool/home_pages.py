@@ -119,26 +119,45 @@ class Pages:
         pull = self._pulls.get(page_id)
         if pull is None:
             pull = self._pulls.start(page_id, self._state.now_us)
-            if pull is None:
+            if pull is None or not self._ask(pull, out):
+                self._pulls.finish(page_id)
                 out.append(m.Answer(call, (ABSENT, self._state.mark)))
                 return
-            self._ask(pull, out)
         pull.waiters.append((connection, call))
 
-    def _ask(self, pull: Pull, out: Out) -> None:
+    def _ask(self, pull: Pull, out: Out) -> bool:
+        """Ask the writer, with a slot to write into; False if there is no room for its image."""
         writer = self._state.writer
         assert writer is not None, "pulls end with the writer"
+        offer = self._tables.offer(pull.page_id, 0, writer, scan=False)
+        if offer is None:
+            return False
+        table, slot, generation = offer
+        pull.slot = (table.base + slot, generation)
         self._state.stats.pulls += 1
-        out.append(m.Push(writer.connection, "pull", (pull.page_id, pull.ticket)))
+        address = (table.node, table.slab, slot, generation)
+        out.append(m.Push(writer.connection, "pull", (pull.page_id, pull.ticket, address)))
+        return True
+
+    def _take_back(self, pull: Pull) -> None:
+        """The slot that went with the question is free, if the writer did not use it."""
+        writer = self._state.writer
+        if pull.slot is None or writer is None:
+            return
+        address, generation = pull.slot
+        pull.slot = None
+        if address in writer.offers:
+            table, slot = self._tables.capacity.locate(address)
+            if table.generation[slot] == generation:
+                self._tables.drop_offer(writer, address)
 
     def _pull_again(self, page_id: int, out: Out) -> None:
         """The writer's image of a page that readers wait for came to nothing."""
         pull = self._pulls.get(page_id)
         if pull is None:
             return
-        if self._pulls.refused(page_id):
-            self._ask(pull, out)
-        else:
+        self._take_back(pull)
+        if not self._pulls.refused(page_id) or not self._ask(pull, out):
             self._finish_pull(page_id, out)
 
     def pull_refused(self, event: m.PullRefused, out: Out) -> None:
@@ -163,6 +182,7 @@ class Pages:
     def answer_pull(self, pull: Pull, out: Out) -> None:
         """Answer all who wait: the page has a valid slot by now, or it has not."""
         state, tables = self._state, self._tables
+        self._take_back(pull)
         address = tables.addresses.get(pull.page_id)
         found = None if address is None else tables.capacity.locate(address)
         for connection, call in pull.waiters:

@@ -11,15 +11,20 @@ REFUSALS_MAX = 2
 
 
 class Pull:
-    """One page's pull. ``waiters`` are (connection, call)."""
+    """One page's pull. ``waiters`` are (connection, call).
 
-    __slots__ = ("deadline_us", "page_id", "refusals", "ticket", "waiters")
+    ``slot`` is (address, generation) of the slot that was offered to the writer along with the
+    question, so that it can write at once; None while none is.
+    """
+
+    __slots__ = ("deadline_us", "page_id", "refusals", "slot", "ticket", "waiters")
 
     def __init__(self, page_id: int, ticket: int, deadline_us: int) -> None:
         self.page_id = page_id
         self.ticket = ticket
         self.deadline_us = deadline_us
         self.refusals = 0
+        self.slot: tuple[int, int] | None = None
         self.waiters: list[tuple[int, Any]] = []
 
 

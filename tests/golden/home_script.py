@@ -154,6 +154,9 @@ class Script:
             case m.Push(connection, "confirm", (ticket, data)):
                 claims = " ".join(f"{page}@{lsn}" for page, lsn in decode_claims(data))
                 return f"{self._names[connection]} <- confirm {ticket}? {claims}"
+            case m.Push(connection, "pull", (page, ticket, offer)):
+                self._offers[self._names[connection], page] = (*offer, 0)
+                return f"{self._names[connection]} <- pull {page} ticket {ticket}! {_result(offer)}"
             case m.Push(connection, method, args):
                 return f"{self._names[connection]} <- {method}! {_result(args)}"
             case m.Admit(call, connection, place, cold, mark):

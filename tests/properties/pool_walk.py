@@ -333,9 +333,15 @@ class Walk:
                 self.invalidate(node, lsn, pages, mark)
             case ("push", "mark", (mark,)):
                 node.mark = max(node.mark, mark)
-            case ("push", "pull", (page, ticket)):
-                if page in node.cache and self.random.random() < 0.8:
+            case ("push", "pull", (page, ticket, offer)):
+                chance = self.random.random()
+                if page in node.cache and chance < 0.4:
                     self.offer(node, page, node.cache[page], -1)
+                elif page in node.cache and page not in node.overtaken and chance < 0.8:
+                    # The slot came along; it may be taken back before the image is there.
+                    if node.writer:
+                        node.overtaken[page] = None
+                    self.start_write(node, page, node.cache[page], -1, offer)
                 else:
                     self.tell(node, m.PullRefused(node.connection, page, ticket))
             case ("push", "confirm", (ticket, data)):
@@ -398,14 +404,17 @@ class Walk:
             if result is None:
                 self.settled(node, page, as_of)
                 return
-            *address, generation = result
-            self.writes.append(
-                Write(node.connection, tuple(address), page, image, generation, node, as_of)
-            )
+            self.start_write(node, page, image, as_of, result)
         elif kind == "validate":
             self.settled(node, context[0], context[2])
         elif kind == "fence":
             self.promoted(node, context, result)
+
+    def start_write(self, node: Node, page: int, image: int, as_of: int, offer: Any) -> None:
+        *address, generation = offer
+        self.writes.append(
+            Write(node.connection, tuple(address), page, image, generation, node, as_of)
+        )
 
     def settled(self, node: Node, page: int, as_of: int) -> None:
         """An image has come to its end. A reader's was not tracked."""
