@@ -1,7 +1,8 @@
 """``python -P -m memory_pool --config FILE``: a memory node, perhaps with the home's role.
 
 FILE is JSON: ``node``, ``cluster`` (hex), ``host``, ``port``, ``memory_mb``, ``verify``, ``home``
-(true: take the home's role at once, under ``home_epoch`` and ``epoch``).
+(true: take the home's role at once, under ``home_epoch`` and ``epoch``), ``pool`` (an object with
+settings of `memory_pool.home_state.HomeConfig`).
 
 Prints one READY line when it serves. Exit codes: 0 after SIGTERM or ``stop``, 1 if it could not
 start, 2 for a mistake in FILE.
@@ -20,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memory_pool.home_state import HomeConfig
 from memory_pool.node import MemoryNode
 from polarless.errors import PolarlessError
 from polarless.kernel import failpoints
@@ -40,6 +42,7 @@ async def main(values: dict[str, Any]) -> int:
         cluster=bytes.fromhex(values["cluster"]),
         node=values["node"],
         memory_mb=int(values["memory_mb"]),
+        home_config=HomeConfig(**values.get("pool", {})),
         verify=bool(values.get("verify")),
     )
     loop = asyncio.get_running_loop()
@@ -84,6 +87,7 @@ def start() -> int:
         bytes.fromhex(values["cluster"])
         assert isinstance(values["node"], str)
         int(values["memory_mb"])
+        HomeConfig(**values.get("pool", {}))
         failpoints.parse(
             os.environ.get("POLARLESS_FAILPOINTS", ""), {"kill": kill, "error": failpoints.error}
         )

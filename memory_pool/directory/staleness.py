@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import Final
 
-PAGES_MAX: Final = 1 << 18
+# About 10 MB, and seconds of changes at full speed: promises are milliseconds old.
+PAGES_MAX: Final = 1 << 16
 
 # (LSN of an advance, LSN of the advance before it or -1): one tuple for all pages of the advance.
 Change = tuple[int, int]

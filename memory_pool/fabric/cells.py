@@ -86,6 +86,7 @@ class Cells:
         self._mapped = None if memory is None else shared.attach(memory, shm, CELLS_BYTES)
         self._reach = reach
         self._fabric = fabric
+        reach.pinned.add(fabric)
         self._rkey = rkey
         self._word = CELL_ADMISSION + place
         self._incarnation = incarnation

@@ -73,6 +73,8 @@ class Reach:
         self, world: World, *, cluster: bytes, node: str, incarnation: int, shared_memory: bool
     ) -> None:
         self.stats = ReachStats()
+        # Fabric addresses to keep a connection to, whether or not a slab is there.
+        self.pinned: set[str] = set()
         self._world = world
         self._cluster = cluster
         self._node = node
@@ -106,6 +108,11 @@ class Reach:
             if gone is not None:
                 gone.close()
         self._mapped = mapped
+        wanted = self.pinned | {node.fabric for node in nodes.values()}
+        for fabric in self._lines.keys() - wanted:
+            line = self._lines.pop(fabric)
+            if line.pair is not None:
+                line.pair.close()
         for line in self._lines.values():
             line.closed_until = 0.0
             line.pause_s = PAUSE_S

@@ -207,6 +207,7 @@ async def test_mistakes_end_with_a_word_about_them(tmp_path: Path) -> None:
     for settings, code, text in (
         ({"memory_mb": "much"}, 2, "invalid literal"),
         ({"cluster": "xyz"}, 2, "non-hexadecimal"),
+        ({"pool": {"ack_timeout": 1}}, 2, "unexpected keyword argument 'ack_timeout'"),
         ({"memory_mb": 1 << 30}, 1, "are free in /dev/shm"),
     ):
         process = Process(tmp_path, "mem2", **settings)

@@ -165,6 +165,22 @@ async def test_lost_connection_opens_the_breaker() -> None:
     bench.reach.close()
 
 
+async def test_connection_to_a_node_that_is_gone_is_closed() -> None:
+    bench = Bench()
+    bench.write()
+    await bench.settle()
+    pair = bench.network.ends[0][3]
+    bench.reach.pinned.add("h:1")
+    bench.reach.set_nodes({})
+    assert not pair.closed
+    bench.reach.pinned.clear()
+    bench.reach.set_nodes({})
+    assert pair.closed
+    bench.read()
+    assert bench.read_done == [(UNREACHABLE, None)]
+    bench.reach.close()
+
+
 async def test_what_waits_for_a_connection_is_bounded() -> None:
     bench = Bench()
     bench.network.gate = asyncio.Event()
