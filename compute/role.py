@@ -22,7 +22,7 @@ FENCED: Final = "fenced"
 TRANSITIONS: Final[dict[str, dict[str, str]]] = {
     STARTING: {"join_reader": RO, "join_writer": RW, "fence": FENCED},
     RO: {"promote": PROMOTING, "fence": FENCED},
-    PROMOTING: {"caught_up": RW, "fence": FENCED},
+    PROMOTING: {"caught_up": RW, "give_up": RO, "fence": FENCED},
     RW: {"fence": FENCED},
     FENCED: {"fence": FENCED},
 }

@@ -215,11 +215,16 @@ class Fetcher:
                 self.stats.holds += 1
                 self.hold()
                 try:
-                    await self._once(fetch, pool_first=False)
-                    fetch.waiters.wake(None)
+                    found = await self._once(fetch, pool_first=False)
+                    if found:
+                        fetch.waiters.wake(None)
                 finally:
                     self.release()
-                return
+                if found:
+                    return
+                # Storage is ahead of the mark that stood still: let it move once, then hold again.
+                attempts = RESTARTS_BEFORE_HOLD - 1
+                continue
             if await self._once(fetch, pool_first=True):
                 return
             attempts += 1
@@ -240,8 +245,8 @@ class Fetcher:
         else:
             self.stats.pool_misses += 1
             as_of = self.mark()
-            image = await self._from_storage(page_id, as_of)
-            if fetch.restart:
+            image = await self._from_storage(page_id, as_of, refresh=pool_first)
+            if fetch.restart or image == b"":
                 return False
             if image is None:
                 # The branch page that named it was invalidated meanwhile, or something is broken:
@@ -262,8 +267,10 @@ class Fetcher:
         self.cache.install(frame)
         return True
 
-    async def _from_storage(self, page_id: PageId, as_of: Lsn) -> bytes | None:
-        """The page as of a mark; a mark that storage has left behind is refreshed."""
+    async def _from_storage(
+        self, page_id: PageId, as_of: Lsn, *, refresh: bool
+    ) -> bytes | None:
+        """The page as of a mark; empty if storage has left it behind and it may not be refreshed."""
         for _ in range(8):
             self.stats.storage_reads += 1
             answer = await self.store.read_page(page_id, as_of, deadline_s=FETCH_DEADLINE_S)
@@ -271,6 +278,8 @@ class Fetcher:
                 return None
             if isinstance(answer, (bytes, memoryview)):
                 return bytes(answer)
+            if not refresh:
+                return b""
             as_of = max(await self.pool.refresh_mark(), self.mark())
         raise Retry(f"page {page_id}: storage is ahead of this node's mark {as_of}")
 

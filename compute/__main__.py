@@ -1,0 +1,88 @@
+"""``python -P -m compute --config FILE``: a compute node.
+
+FILE is JSON, written by control: ``node``, ``cluster`` (hex), ``role`` (rw or ro), ``epoch``,
+``storage``, ``home`` (addresses), ``host``, ``port``, ``sql_port``, ``serve_fd`` (the inherited
+listening socket of the cluster's URL, or null), ``share_path``, ``cache_mb``, ``shared_memory``.
+
+Prints one READY line when it serves. Exit codes: 0 after SIGTERM or ``stop``, 1 if it could not
+start or broke, 2 for a mistake in FILE, 3 when it was fenced by a higher epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from compute.node import EXIT_FENCED, ComputeNode
+from polarless.errors import Fenced, PolarlessError
+from polarless.kernel import failpoints
+from polarless.net.logs import setup
+from polarless.net.system import run, system_world
+
+log = logging.getLogger("compute")
+
+
+def kill(_: str) -> Any:
+    """The failpoint action ``kill``: this process ends as if the machine had."""
+    return lambda: os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(settings: dict[str, Any]) -> int:
+    """Serve until told to end; the exit code."""
+    node = ComputeNode(system_world(), settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, node.end, 0)
+    starting = loop.create_task(node.start())
+    await asyncio.wait({starting, node.ended}, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        # Decoded pages are many small tuples and no cycles: collect rarely, and never the old ones.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 50, 1_000)
+        ready = {"address": node.address, "sql": node.sql_address}
+        print("READY " + json.dumps(ready), flush=True)
+    else:
+        starting.cancel()
+    code = await node.ended
+    await node.stop()
+    return code
+
+
+def start() -> int:
+    """Read the configuration and run; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m compute", description=__doc__)
+    parser.add_argument("--config", required=True, type=Path)
+    path = parser.parse_args().config
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        setup(settings["node"])
+        for key in ("cluster", "role", "storage", "home"):
+            assert isinstance(settings[key], str), f"{key} is missing"
+        failpoints.parse(
+            os.environ.get("POLARLESS_FAILPOINTS", ""), {"kill": kill, "error": failpoints.error}
+        )
+    except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
+        print(f"compute: {path}: {error!r}", file=sys.stderr)
+        return 2
+    try:
+        return run(main(settings))
+    except Fenced as error:
+        log.warning("fenced before it served: %s", error)
+        return EXIT_FENCED
+    except PolarlessError as error:
+        log.error("the node cannot start: %s", error)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(start())

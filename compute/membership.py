@@ -1,0 +1,180 @@
+"""A compute node's place in the pool: what the home says, and staying a member.
+
+`Member` is the receiving end of the channel. On a reader it hands invalidations to the cache; on the
+writer it answers pulls and confirms slots. When the connection ends it joins again, at the address
+it last heard of, with growing pauses, until control names another home or the node is fenced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from compute.buffer.coherence import ReaderEvents
+from compute.buffer.writeback import Writeback
+from compute.txn.engine import Engine
+from memory_pool.client import Joined, PoolClient
+from polarless.errors import Fenced, PolarlessError
+from polarless.kernel.world import World
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S: Final = 0.02
+RETRY_MAX_S: Final = 0.5
+
+
+class Member:
+    """Implements `memory_pool.client.PoolEvents`."""
+
+    def __init__(
+        self, world: World, spawn: Callable[[Coroutine[Any, Any, None]], None], address: str
+    ) -> None:
+        self.address = address
+        self.home_epoch = 0
+        self.expulsions = 0
+        self.rejoins = 0
+        self.pool: PoolClient
+        self.engine: Engine
+        self.reader: ReaderEvents
+        self.writeback: Writeback
+        self.on_fenced: Callable[[PolarlessError], None] = lambda error: None
+        self._world = world
+        self._spawn = spawn
+        self._writer = False
+        self._joining = False
+        self._again = False
+        self._cold = False
+        self._joined_address = ""
+
+    def become_writer(self) -> None:
+        """From here on nobody invalidates this node's pages."""
+        self._writer = True
+
+    async def join(self) -> Joined:
+        """The first membership; tries until it holds or the node is fenced."""
+        pause_s = RETRY_FIRST_S
+        self._joining = True
+        while True:
+            self.pool._address = self.address
+            try:
+                joined = await self.pool.connect()
+            except Fenced:
+                raise
+            except PolarlessError as error:
+                log.info("joining the pool at %s: %s", self.address, error)
+                await self._world.clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+                continue
+            self._joining = False
+            self.reader.mark = joined.mark
+            return joined
+
+    def new_home(self, address: str, home_epoch: int) -> None:
+        """Control names the home. Joins it unless this node is a member of it already."""
+        self.address = address
+        self.home_epoch = max(self.home_epoch, home_epoch)
+        if self.pool.connected and self.pool.home_epoch >= home_epoch:
+            return
+        self._rejoin()
+
+    def _rejoin(self) -> None:
+        if self.engine.log is not None:
+            self.engine.log.home_lost()
+        if self._joining:
+            self._again = True
+            return
+        self._joining = True
+        self._spawn(self._keep_joining())
+
+    async def _keep_joining(self) -> None:
+        pause_s = RETRY_FIRST_S
+        while self.engine.fenced is None:
+            self._again = False
+            warm = not self._cold
+            held = list(self.engine.cache.frames) if warm else []
+            try:
+                joined = await self.pool.rejoin(
+                    self.address, self.home_epoch, held=held, warm=warm
+                )
+            except Fenced as error:
+                self.on_fenced(error)
+                return
+            except PolarlessError as error:
+                log.info("rejoining the pool at %s: %s", self.address, error)
+                if not self._again:
+                    await self._world.clock.sleep(pause_s)
+                    pause_s = min(2 * pause_s, RETRY_MAX_S)
+                continue
+            self._joining = False
+            self._joined(joined)
+            return
+
+    def _joined(self, joined: Joined) -> None:
+        self.rejoins += 1
+        engine = self.engine
+        log.info(
+            "member of home %s at mark %s, %s", self.pool.home_epoch, joined.mark,
+            "cold" if joined.cold else "warm",
+        )  # fmt: skip
+        if self._writer:
+            assert engine.log is not None
+            engine.log.home_back(self._advanced)
+            return
+        if joined.cold:
+            self.reader.drop_all()
+        self._cold = False
+        self.reader.mark = max(self.reader.mark, joined.mark)
+        engine.admission.wake(None)
+
+    def _advanced(self, error: PolarlessError | None) -> None:
+        if error is None:
+            self.engine.admission.wake(None)
+        elif isinstance(error, Fenced):
+            self.on_fenced(error)
+        else:
+            log.warning("the first advance at home %s: %s", self.pool.home_epoch, error)
+
+    # PoolEvents
+
+    def on_invalidate(self, lsn: int, pages: Sequence[int], mark: int) -> bool:
+        if self._writer:
+            # Sent before this node was promoted: its frames were brought up to date since.
+            return True
+        return self.reader.invalidate(lsn, pages, mark)
+
+    def on_mark(self, mark: int) -> None:
+        if not self._writer:
+            self.reader.advance_mark(mark)
+
+    def on_pull(self, page_id: int, ticket: int) -> None:
+        if not self._writer or not self.writeback.pull(page_id):
+            self.pool.refuse_pull(page_id, ticket)
+
+    def on_confirm(self, claims: list[tuple[int, int]]) -> Sequence[bool]:
+        writer = self.engine.log
+        durable = writer.durable if writer is not None else -1
+        frames = self.engine.cache.frames
+        verdicts = []
+        for page_id, lsn in claims:
+            frame = frames.get(page_id)
+            verdicts.append(frame is not None and frame.lsn == lsn <= durable)
+        return verdicts
+
+    def on_slabs(self) -> None:
+        pass
+
+    def on_expelled(self) -> None:
+        if self._writer:
+            return
+        self.expulsions += 1
+        log.warning("expelled from the pool; the cache starts cold")
+        self._cold = True
+        self.reader.drop_all()
+
+    def on_lost(self, error: PolarlessError) -> None:
+        if isinstance(error, Fenced):
+            self.on_fenced(error)
+            return
+        log.info("the connection to the home ended: %s", error)
+        self._rejoin()
