@@ -28,7 +28,8 @@ from polarless.net.system import run, system_world
 from storage.backends.log_files import LogFiles
 from storage.backends.page_lmdb import PageLmdb
 from storage.backends.worker import Worker
-from storage.node import StorageNode, open_checked
+from storage.engine import Engine, examine_both
+from storage.node import StorageNode
 
 log = logging.getLogger("storage")
 
@@ -56,7 +57,7 @@ def tame_collector(loop: asyncio.AbstractEventLoop, node: StorageNode) -> None:
     def look() -> None:
         nonlocal collected
         gone = node.connections_lost - collected
-        if gone > COLLECT_CONNECTIONS or (gone and not node.pending.records):
+        if gone > COLLECT_CONNECTIONS or (gone and not node.engine.pending.records):
             collected = node.connections_lost
             gc.collect()
         loop.call_later(COLLECT_S, look)
@@ -75,20 +76,22 @@ async def main(values: dict[str, Any], config: StorageConfig) -> int:
         looked_at = PageLmdb(folder / "pages", read_only=True)
         state = looked_at.read_state()
         looked_at.close()
-    examined, folded = open_checked(
+    examined, folded = examine_both(
         device, state, cluster, accept_loss_at=values.get("accept_loss_at")
     )
     store = PageLmdb(folder / "pages")
     log_worker, page_worker = Worker(loop, "log"), Worker(loop, "pages")
-    node = StorageNode(
-        world, config, cluster=cluster, device=device, store=store,
+    node = StorageNode(world, cluster=cluster)
+    engine = Engine(
+        world.clock, config, cluster=cluster, device=device, store=store,
         submit_log=log_worker.submit, submit_pages=page_worker.submit,
+        examined=examined, folded=folded, on_broken=node.end,
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.end, 0)
-    await node.start(examined, folded)
+    await engine.start()
     host = values.get("host", "127.0.0.1")
-    port = await node.serve(host, values.get("port", 0))
+    port = await node.serve(engine, host, values.get("port", 0))
     tame_collector(loop, node)
     print("READY " + json.dumps({"address": f"{host}:{port}"}), flush=True)
     code = await node.ended
