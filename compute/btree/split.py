@@ -32,6 +32,7 @@ from polarless.kernel.page import (
     PAYLOAD_BYTES_MAX,
     Frame,
     Key,
+    Version,
     encode,
     key_bytes,
     version_bytes,
@@ -150,13 +151,18 @@ def prune_leaf(change: Change, leaf: Frame) -> bool:
 
 
 def _prunable(leaf: Frame, snapshots: Sequence[Cts]) -> bool:
+    """Whether a chain has something below what the newest snapshot sees, or ends in a deletion."""
     horizon = snapshots[0]
     newest = snapshots[-1]
-    for version in leaf.rows.values():
-        if version[2] is not None:
-            if version[0] <= horizon or version[2][0] <= newest:
+    for chain in leaf.rows.values():
+        if chain[2] is None:
+            if chain[1] is None and chain[0] <= horizon:
                 return True
-        elif version[1] is None and version[0] <= horizon:
+            continue
+        version: Version | None = chain
+        while version is not None and version[0] > newest:
+            version = version[2]
+        if version is not None and (version[2] is not None or version[1] is None):
             return True
     return False
 

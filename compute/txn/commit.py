@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from compute.btree.split import Change, make_room
+from compute.btree.split import Change, make_room, prune_leaf
 from compute.btree.tree import Tree
 from compute.buffer.fetch import PageMiss
+from compute.buffer.waits import WaitFor
 from compute.txn.log_writer import Entry
 from compute.txn.transaction import SERIALIZABLE, Transaction
 from polarless.errors import Conflict, PolarlessError
@@ -35,6 +36,7 @@ from polarless.kernel.page import (
     Frame,
     Key,
     key_bytes,
+    version_bytes,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
 
 # At least eight rows fit a page, so that a leaf can always be split.
 INLINE_BYTES_MAX: Final = 2000
+# A leaf whose chains have grown by so many versions is pruned; one that could not be pruned below
+# the limit makes writers wait: chains are nested in the page's encoding, at most 511 deep.
+CHAIN_PRUNE: Final = 64
+CHAIN_MAX: Final = 224
 OVERFLOW_PIECE_BYTES: Final = PAYLOAD_BYTES_MAX
 
 Done = Callable[[Lsn | None, PolarlessError | None], None]
@@ -53,8 +59,11 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
     try:
         for tree_id, own in txn.writes.items():
             leaf_of = trees[tree_id].leaf
-            for key in own:
-                leaf_of(key)
+            for key, payload in own.items():
+                leaf = leaf_of(key)
+                need = 64 if payload is None else 64 + len(payload)
+                if leaf.chained >= CHAIN_MAX or leaf.used_bytes + need > PAYLOAD_BYTES_MAX:
+                    _check_chain(engine, leaf, key, min(need, 64 + INLINE_BYTES_MAX))
     except PageMiss:
         _gather(engine, txn)
     if txn.isolation == SERIALIZABLE:
@@ -117,6 +126,29 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
         unpin_pages(engine, txn)
 
 
+def _check_chain(engine: Engine, leaf: Frame, key: Key, need_bytes: int) -> None:
+    """A row's versions must fit a page and stay within `CHAIN_MAX`; prune them, or wait.
+
+    A hot row gets versions faster than snapshots move on when readers are slow to report. The wait
+    ends with the next advance, which brings newer snapshots.
+    """
+
+    def good() -> bool:
+        chain = leaf.rows.get(key)
+        return leaf.chained < CHAIN_MAX and (
+            chain is None or version_bytes(chain) + need_bytes + 256 < PAYLOAD_BYTES_MAX
+        )
+
+    if good():
+        return
+    change = Change(engine.cache, cts=0, snapshots=engine.keep, allocate=engine.allocate)
+    prune_leaf(change, leaf)
+    if change.records:
+        log_change(engine, change)
+    if not good():
+        raise WaitFor(engine.progress, f"old versions of row {key!r}")
+
+
 def _gather(engine: Engine, txn: Transaction) -> None:
     """Pin the leaves that are here and raise one `PageMiss` for those that are not.
 
@@ -172,6 +204,8 @@ def _write_tree(
         need = 40 if type(payload) is not bytes else 15 + len(payload)
         if older is None:
             need += key_bytes(key) + 1
+        if leaf.chained >= CHAIN_PRUNE:
+            prune_leaf(change, leaf)
         if leaf.used_bytes + need > PAYLOAD_BYTES_MAX:
             leaf = make_room(change, tree, key, need)
         put(leaf, key, payload, cts, horizon)

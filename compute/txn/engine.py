@@ -116,6 +116,8 @@ class Engine:
         # Leaves where something was deleted or superseded: the sweeper's work list.
         self.sweepable: dict[PageId, Tree] = {}
         self.admission = Waiters()
+        # Woken by each answered advance: snapshots have moved on.
+        self.progress = Waiters()
         # Told of each applied group: (page ids, end LSN). The write-back listens.
         self.on_applied: Callable[[list[PageId], Lsn], None] | None = None
         self._fresh: Cts | None = None
@@ -349,6 +351,7 @@ class Engine:
         if self.log is not None:
             self.log.stop(self.fenced)
         self.admission.wake(self.fenced)
+        self.progress.wake(self.fenced)
 
     def catalog_changed(self) -> None:
         """Plans made with the catalog so far are out of date."""
@@ -364,6 +367,8 @@ class Engine:
         self.remote_pins = tuple(snapshots) if snapshots else ()
         self.refresh_keep()
         self.store.announce(self.epoch, lsn)
+        if self.progress.callbacks:
+            self.progress.wake(None)
 
 
 class _BulkTarget:

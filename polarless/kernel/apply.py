@@ -39,7 +39,9 @@ def put(frame: Frame, key: Key, payload: Any, cts: int, horizon: int) -> None:
     if older is None:
         insort(frame.keys, key)
         frame.used_bytes += key_bytes(key) + 1
-    elif older[0] <= horizon and older[2] is not None:
+    elif older[0] > horizon:
+        frame.chained += 1
+    elif older[2] is not None:
         frame.used_bytes -= version_bytes_min(older[2])
         older = (older[0], older[1], None)
     rows[key] = (cts, payload, older)
@@ -126,10 +128,20 @@ def pruned(version: Version, snapshots: Sequence[int]) -> Version | None:
     return result
 
 
+def chain_length(version: Version | None) -> int:
+    """How many versions a chain has."""
+    count = 0
+    while version is not None:
+        count += 1
+        version = version[2]
+    return count
+
+
 def prune(frame: Frame, snapshots: Sequence[int]) -> None:
     """Prune every chain of a leaf and drop the keys that nothing can see."""
     rows = frame.rows
     gone = False
+    longest = 0
     for key in frame.keys:
         version = rows[key]
         if version[2] is None and version[1] is not None:
@@ -140,6 +152,8 @@ def prune(frame: Frame, snapshots: Sequence[int]) -> None:
             gone = True
         else:
             rows[key] = shorter
+            longest = max(longest, chain_length(shorter))
+    frame.chained = longest
     if gone:
         frame.keys = [key for key in frame.keys if key in rows]
     frame.used_bytes = measure(frame)

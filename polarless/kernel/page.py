@@ -66,10 +66,12 @@ class Frame:
     ``keys`` is sorted. In a leaf ``rows`` maps each key to its version; in a branch ``children`` are
     page ids. ``blob`` is an overflow page's piece. ``visited`` and ``dirty`` belong to the cache
     that holds the frame: whether it was used lately, and whether the pool's copy is older.
+    ``chained`` bounds how much longer the longest version chain has become since the page was
+    decoded or pruned: chains are nested, and msgpack nests no deeper than 511.
     """
 
     __slots__ = (
-        "blob", "children", "dirty", "high", "keys", "kind", "low", "lsn", "page_id", "rows",
+        "blob", "chained", "children", "dirty", "high", "keys", "kind", "low", "lsn", "page_id", "rows",
         "tree_id", "used_bytes", "visited", "weight",
     )  # fmt: skip
 
@@ -99,6 +101,7 @@ class Frame:
         self.children: list[int] = [] if children is None else children
         self.blob = blob
         self.used_bytes = used_bytes
+        self.chained = 0
         self.visited = False
         self.dirty = False
         self.weight = 0
