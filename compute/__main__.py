@@ -42,7 +42,8 @@ async def main(settings: dict[str, Any]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.end, 0)
     starting = loop.create_task(node.start())
-    await asyncio.wait({starting, node.ended}, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {starting, node.ended}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         starting.result()
         # Decoded pages are many small tuples and no cycles: collect rarely, and never the old ones.

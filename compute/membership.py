@@ -1,8 +1,9 @@
 """A compute node's place in the pool: what the home says, and staying a member.
 
-`Member` is the receiving end of the channel. On a reader it hands invalidations to the cache; on the
-writer it answers pulls and confirms slots. When the connection ends it joins again, at the address
-it last heard of, with growing pauses, until control names another home or the node is fenced.
+`Member` is the receiving end of the channel. On a reader it hands invalidations to the cache; on
+the writer it answers pulls and confirms slots. When the connection ends it joins again, at the
+address it last heard of, with growing pauses, until control names another home or the node is
+fenced.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Member:
         self.reader: ReaderEvents
         self.writeback: Writeback
         self.on_fenced: Callable[[PolarlessError], None] = lambda error: None
+        self.on_joined: Callable[[], None] = lambda: None
         self._world = world
         self._spawn = spawn
         self._writer = False
@@ -79,6 +81,7 @@ class Member:
         self._rejoin()
 
     def _rejoin(self) -> None:
+        self.engine.fetcher.restart_all()
         if self.engine.log is not None:
             self.engine.log.home_lost()
         if self._joining:
@@ -94,9 +97,7 @@ class Member:
             warm = not self._cold
             held = list(self.engine.cache.frames) if warm else []
             try:
-                joined = await self.pool.rejoin(
-                    self.address, self.home_epoch, held=held, warm=warm
-                )
+                joined = await self.pool.rejoin(self.address, self.home_epoch, held=held, warm=warm)
             except Fenced as error:
                 self.on_fenced(error)
                 return
@@ -122,13 +123,21 @@ class Member:
             engine.log.home_back(self._advanced)
             return
         if joined.cold:
-            self.reader.drop_all()
+            self._start_cold()
         self._cold = False
         self.reader.mark = max(self.reader.mark, joined.mark)
+        self.on_joined()
+        engine.fetcher.member.wake(None)
         engine.admission.wake(None)
+
+    def _start_cold(self) -> None:
+        """Nothing cached counts, and nobody kept old versions for this node's snapshots."""
+        self.reader.drop_all()
+        self.engine.memberships += 1
 
     def _advanced(self, error: PolarlessError | None) -> None:
         if error is None:
+            self.engine.fetcher.member.wake(None)
             self.engine.admission.wake(None)
         elif isinstance(error, Fenced):
             self.on_fenced(error)
@@ -170,7 +179,7 @@ class Member:
         self.expulsions += 1
         log.warning("expelled from the pool; the cache starts cold")
         self._cold = True
-        self.reader.drop_all()
+        self._start_cold()
 
     def on_lost(self, error: PolarlessError) -> None:
         if isinstance(error, Fenced):

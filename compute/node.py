@@ -95,6 +95,7 @@ class ComputeNode(rpc.Service):
         self.member.reader = self.reader
         self.member.writeback = self.writeback
         self.member.on_fenced = self._fenced
+        self.member.on_joined = self._reported.clear
         # A reader's frames are never ahead of what storage and the pool may be asked for.
         self.cache.evictable_lsn = 1 << 62
         self.cache.on_evict = lambda frame: self.pool.unregister((frame.page_id,))
@@ -299,7 +300,7 @@ class ComputeNode(rpc.Service):
     def _report_from(self, floor: int) -> None:
         snapshots = self.engine.pinned_snapshots(floor)
         if snapshots != self._reported and self.pool.connected:
-            self._reported = snapshots
+            self._reported[:] = snapshots
             self.pool.report(snapshots)
 
     # What others ask.

@@ -1,7 +1,7 @@
 """What compute needs of the two pools, as small Protocols.
 
-Only `compute.node` knows the services' doors (`storage.client`, `memory_pool.client`), which satisfy
-these Protocols; tests and the simulator hand in their own.
+Only `compute.node` knows the services' doors (`storage.client`, `memory_pool.client`), which
+satisfy these Protocols; tests and the simulator hand in their own.
 """
 
 from __future__ import annotations
@@ -48,9 +48,17 @@ class LogStore(Protocol):
 class Registered(Protocol):
     """An answer to `MemoryPool.register`: the image if the pool has a valid one."""
 
-    image: bytes | None
-    lsn: Lsn
-    mark: Lsn
+    @property
+    def image(self) -> bytes | None:
+        """The verified page, or None: read it from storage."""
+
+    @property
+    def lsn(self) -> Lsn:
+        """The image's LSN."""
+
+    @property
+    def mark(self) -> Lsn:
+        """The position that the image is the page as of."""
 
 
 class MemoryPool(Protocol):

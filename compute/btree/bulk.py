@@ -1,9 +1,9 @@
 """Building a tree bottom-up from rows in key order.
 
-Leaves are filled to `FILL`, logged in groups of `PAGES_PER_GROUP` and installed in the cache as they
-are finished; nothing reaches them until the root is logged at the end and the transaction's catalog
-rows name it. So the groups carry no cts, and the rows carry cts 0: whoever can reach the tree sees
-them. Memory is bounded by one group and the branch pages' separators.
+Leaves are filled to `FILL`, logged in groups of `PAGES_PER_GROUP` and installed in the cache as
+they are finished; nothing reaches them until the root is logged at the end and the transaction's
+catalog rows name it. So the groups carry no cts, and the rows carry cts 0: whoever can reach the
+tree sees them. Memory is bounded by one group and the branch pages' separators.
 
     rows --> leaf, leaf, leaf, ...       each logged once full
              separators --> branch, ...  built when all leaves are there

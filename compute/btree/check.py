@@ -1,8 +1,8 @@
 """Walk a whole tree and say what is wrong with it. Used by tests and under POLARLESS_VERIFY=1.
 
 Checked: every page belongs to the tree and is reached once; keys ascend and lie within the fences;
-a child's fences are exactly what its parent promises; all leaves have one depth; versions descend in
-cts; a leaf's keys and rows agree; every page fits its 16 KiB.
+a child's fences are exactly what its parent promises; all leaves have one depth; versions descend
+in cts; a leaf's keys and rows agree; every page fits its 16 KiB.
 """
 
 from __future__ import annotations

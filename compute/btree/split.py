@@ -1,7 +1,7 @@
 """Making room in a tree, and giving it back: records for splits and merges.
 
-Everything here runs inside a commit's synchronous step, after the pages it needs were found to be in
-the cache. A `Change` collects the records and applies each of them to the cached frames at once,
+Everything here runs inside a commit's synchronous step, after the pages it needs were found to be
+in the cache. A `Change` collects the records and applies each of them to the cached frames at once,
 through `polarless.kernel.apply`, as storage will.
 
 A full leaf, in this order:
@@ -203,15 +203,14 @@ def _middle(leaf: Frame, key: Key) -> int:
     sizes = [key_bytes(k) + version_bytes(leaf.rows[k]) for k in leaf.keys]
     half = sum(sizes) // 2
     total = 0
-    for index, size in enumerate(sizes):
-        total += size
-        if total >= half:
-            break
-    index = max(1, min(index + 1, len(sizes) - 1)) if len(sizes) > 1 else 0
+    cut = 0
+    while total < half:
+        total += sizes[cut]
+        cut += 1
     if len(sizes) == 1:
         # One large row and a smaller new key: the new row gets the lower page.
         return 0 if key < leaf.keys[0] else 1
-    return index
+    return max(1, min(cut, len(sizes) - 1))
 
 
 def _divide(

@@ -6,8 +6,8 @@
 
 * The root's page id never changes: a split of the root moves its content into two new pages. So the
   catalog names a tree by its root once and for all.
-* Every page carries the fences ``[low, high)`` that its parent promises; `compute.btree.check` walks
-  the tree and compares.
+* Every page carries the fences ``[low, high)`` that its parent promises; `compute.btree.check`
+  walks the tree and compares.
 * Code here is synchronous and never awaits. A page that is not in the cache is raised as a
   `PageMiss`; the caller waits and **starts again from the root**. So a traversal sees one physical
   state of the tree, and no page latch is needed (the paper's section 4 has them).

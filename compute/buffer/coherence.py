@@ -70,8 +70,7 @@ class ReaderEvents:
         """Start cold: this node was expelled, so what it holds may be old."""
         self._held.clear()
         self.cache.clear()
-        for fetch in self.fetcher.in_flight.values():
-            fetch.restart = True
+        self.fetcher.restart_all()
         self.on_catalog()
 
     def _drop(self, pages: Sequence[PageId]) -> None:

@@ -8,11 +8,11 @@ A statement that needs page p raises `PageMiss`. One `Fetch` per page serves eve
 
 An invalidation that names p while this is under way makes it start again (`Fetch.restart`), so what
 is installed is the page as of the mark (C1). On a page that is written all the time that might
-never end. So after `RESTARTS_BEFORE_HOLD` restarts the reader *holds* its channel: invalidations
-queue up unacknowledged, its mark stands still, the page is read from storage as of that mark,
-installed, the waiting statements run, and then the channel goes on. The writer waits for that
-acknowledgement as it would for any other, so progress is certain and bounded by the time-out after
-which a silent reader is expelled (docs/decisions/0003).
+never end. So after `RESTARTS_BEFORE_HOLD` restarts the reader registers once more and then *holds*
+its channel: invalidations queue up unacknowledged, its mark stands still, the page is read as of
+that mark, installed, the waiting statements run, and then the channel goes on. The writer waits for
+that acknowledgement as it would for any other, so progress is certain and bounded by the time-out
+after which a silent reader is expelled (docs/decisions/0003).
 
 Large values lie on overflow pages, which never change once written and whose ids are never used
 again. So a copy is valid for ever: they are read from storage directly, need no holder entry, and
@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from compute.buffer.frames import FrameCache
-from compute.buffer.waits import Suspend, Waiters, WaitFor
+from compute.buffer.waits import Suspend, Waiters, WaitFor, resumed
 from compute.pools import LogStore, MemoryPool
-from polarless.errors import CorruptData, PolarlessError, Retry
+from polarless.errors import ConnectionLost, CorruptData, PolarlessError, Retry
 from polarless.kernel.ids import Lsn, PageId
 from polarless.kernel.page import decode, verify
 from polarless.kernel.stats import Stats
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 RESTARTS_BEFORE_HOLD: Final = 3
 FETCH_DEADLINE_S: Final = 10.0
+MEMBER_DEADLINE_S: Final = 15.0
 IN_FLIGHT_MAX: Final = 64
 PREFETCH_PAGES: Final = 16
 # Pages under way per this many bytes of cache budget: a decoded leaf has about 40 KiB.
@@ -162,6 +163,8 @@ class Fetcher:
         self._spawn = spawn
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._values_in_flight: dict[PageId, Waiters] = {}
+        # Woken when this node is a member of the pool again.
+        self.member = Waiters()
         self._absent: dict[PageId, int] = {}
 
     def start(self, page_id: PageId, *, scan: bool = False) -> Fetch:
@@ -183,6 +186,11 @@ class Fetcher:
                     return
                 self.stats.prefetched += 1
                 self.start(page_id, scan=scan)
+
+    def restart_all(self) -> None:
+        """The channel ended: what is under way is unknown to the next home."""
+        for fetch in self.in_flight.values():
+            fetch.restart = True
 
     def invalidated(self, page_id: PageId) -> None:
         """The page changed: a fetch under way must start again."""
@@ -210,42 +218,57 @@ class Fetcher:
         attempts = 0
         while True:
             fetch.restart = False
-            if attempts >= RESTARTS_BEFORE_HOLD and self.hold is not None:
-                assert self.release is not None
-                self.stats.holds += 1
-                self.hold()
-                try:
-                    found = await self._once(fetch, pool_first=False)
-                    if found:
-                        fetch.waiters.wake(None)
-                finally:
-                    self.release()
-                if found:
+            hold = attempts >= RESTARTS_BEFORE_HOLD and self.hold is not None
+            try:
+                if await self._once(fetch, hold=hold):
                     return
-                # Storage is ahead of the mark that stood still: let it move once, then hold again.
-                attempts = RESTARTS_BEFORE_HOLD - 1
+            except ConnectionLost as error:
+                # The home is gone or this node was expelled: it joins again by itself.
+                await self._member_again(error)
                 continue
-            if await self._once(fetch, pool_first=True):
-                return
             attempts += 1
             self.stats.restarts += 1
 
-    async def _once(self, fetch: Fetch, *, pool_first: bool) -> bool:
-        """One try; False if an invalidation overtook it."""
+    async def _member_again(self, error: PolarlessError) -> None:
+        wait = WaitFor(self.member, "membership in the pool")
+        try:
+            await asyncio.wait_for(resumed(wait), MEMBER_DEADLINE_S)
+        except TimeoutError:
+            raise Retry(
+                f"this node is not a member of the pool: {error}",
+                hint="The memory pool is being rebuilt or out of reach; try again.",
+            ) from None
+
+    async def _once(self, fetch: Fetch, *, hold: bool) -> bool:
+        """One try; False if an invalidation overtook it. With ``hold`` none can, once the home has
+        answered: from there to the end the channel stands still."""
+        found = await self.pool.register(fetch.page_id, fetch.scan, deadline_s=FETCH_DEADLINE_S)
+        if fetch.restart:
+            return False
+        if not hold:
+            return await self._complete(fetch, found.image, hold=False)
+        assert self.hold is not None
+        assert self.release is not None
+        self.stats.holds += 1
+        release = self.release
+        self.hold()
+        try:
+            done = await self._complete(fetch, found.image, hold=True)
+            if done:
+                fetch.waiters.wake(None)
+        finally:
+            release()
+        return done
+
+    async def _complete(self, fetch: Fetch, image: bytes | None, *, hold: bool) -> bool:
+        """Decode and install the pool's image, or storage's as of the mark."""
         page_id = fetch.page_id
-        image: bytes | None = None
-        as_of = self.mark()
-        if pool_first:
-            found = await self.pool.register(page_id, fetch.scan, deadline_s=FETCH_DEADLINE_S)
-            if fetch.restart:
-                return False
-            image = found.image
         if image is not None:
             self.stats.pool_hits += 1
         else:
             self.stats.pool_misses += 1
             as_of = self.mark()
-            image = await self._from_storage(page_id, as_of, refresh=pool_first)
+            image = await self._from_storage(page_id, as_of, refresh=not hold)
             if fetch.restart or image == b"":
                 return False
             if image is None:
@@ -253,7 +276,7 @@ class Fetcher:
                 # the statement runs again, and meets this page again only if the tree still has it.
                 self._missing(page_id)
                 return True
-            if pool_first and not fetch.scan:
+            if not hold and not fetch.scan:
                 self._spawn(self._offer(page_id, image, as_of))
         frame = decode(image, page_id)
         # C1 and C3: nothing newer than what this node's channel has announced is ever installed.
@@ -267,11 +290,9 @@ class Fetcher:
         self.cache.install(frame)
         return True
 
-    async def _from_storage(
-        self, page_id: PageId, as_of: Lsn, *, refresh: bool
-    ) -> bytes | None:
-        """The page as of a mark; empty if storage has left it behind and it may not be refreshed."""
-        for _ in range(8):
+    async def _from_storage(self, page_id: PageId, as_of: Lsn, *, refresh: bool) -> bytes | None:
+        """The page as of a mark; empty if storage has left it behind and it may not be
+        refreshed.""" for _ in range(8):
             self.stats.storage_reads += 1
             answer = await self.store.read_page(page_id, as_of, deadline_s=FETCH_DEADLINE_S)
             if answer is None:

@@ -4,8 +4,8 @@
    anything has changed, and the commit is called again when it has come.
 2. From there on nothing can wait or fail but for our own mistakes: the records are made and applied
    to the frames one by one, the group is encoded, its end is the LSN of all touched frames.
-3. Row locks go *before* the group is durable. Whoever builds on this commit has a later place in the
-   log and can never become durable without it, so a hot row is not limited by the disk's speed.
+3. Row locks go *before* the group is durable. Whoever builds on this commit has a later place in
+   the log and can never become durable without it, so a hot row is not limited by the disk's speed.
    Table locks (DDL) stay until the commit is acknowledged: until then other sessions plan with the
    old catalog.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from compute.btree.bulk import BulkLoader
@@ -102,6 +103,8 @@ class Engine:
         self.spawn = spawn
         self.write_set_bytes_max = write_set_bytes_max
         self.locks = LockTable()
+        # How often this node became a member with an empty cache: older snapshots are void.
+        self.memberships = 0
         self.writable = False
         self.epoch: Epoch = 0
         self.fenced: PolarlessError | None = None
@@ -390,7 +393,7 @@ class _BulkTarget:
         commits.log_change(engine, change)
         while engine.log.waiting_bytes > BULK_BYTES_IN_FLIGHT_MAX and engine.log.stopped is None:
             waiters = Waiters()
-            engine.log.when_drained(lambda: waiters.wake(None))
+            engine.log.when_drained(partial(waiters.wake, None))
             await resumed(WaitFor(waiters, "bulk load: the log's durability"))
         if engine.log.stopped is not None:
             raise engine.log.stopped

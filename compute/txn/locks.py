@@ -1,7 +1,7 @@
 """Row locks and table locks of the writer.
 
-One exclusive mode per row, granted in the order of asking. A cycle of waits is found when it closes,
-by walking from owner to what that owner waits for; whoever would close it gets `Deadlock`.
+One exclusive mode per row, granted in the order of asking. A cycle of waits is found when it
+closes, by walking from owner to what that owner waits for; whoever would close it gets `Deadlock`.
 
 Rows are locked by (tree id, key). The hot path, a free lock, is one dict look-up and one store.
 A table lock (DDL) is exclusive against all row locks in that tree: it waits until no other

@@ -67,6 +67,11 @@ async def take_over(engine: Engine, epoch: Epoch, on_fenced: Any) -> Takeover:
     hit("takeover.after_fence")
     fenced = await engine.pool.fence(epoch)
     mark: Lsn = fenced["mark"]
+    if fenced.get("cold"):
+        # The home has just started and knows of nobody's pages: start from storage alone.
+        mark = 0
+        engine.cache.clear()
+        engine.fetcher.restart_all()
     fenced_us = _us(clock.now() - start)
     cts, next_page, lsn = tail.cts, tail.next_page, tail.tail
     groups = 0

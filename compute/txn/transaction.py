@@ -1,8 +1,8 @@
 """One transaction: its snapshot, its private write set, its locks.
 
-Writes are buffered in ``writes``, by tree and key, until the commit; reads merge them in. A statement
-that fails or must wait takes its part of the write set back with `rollback_to`, so it can run again
-from its start. Locks stay until the transaction ends.
+Writes are buffered in ``writes``, by tree and key, until the commit; reads merge them in. A
+statement that fails or must wait takes its part of the write set back with `rollback_to`, so it can
+run again from its start. Locks stay until the transaction ends.
 
 READ COMMITTED takes a snapshot per statement; REPEATABLE READ and SERIALIZABLE one at the first
 statement, and a row that changed since is a `Conflict` (first updater wins). SERIALIZABLE adds the
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+
+from sortedcontainers import SortedList
 
 from compute.btree.tree import Tree
 from compute.txn.locks import Owner
@@ -40,6 +42,7 @@ class Transaction(Owner):
         "engine",
         "granted",
         "isolation",
+        "membership",
         "new_trees",
         "on_commit",
         "on_rollback",
@@ -48,6 +51,7 @@ class Transaction(Owner):
         "read_only",
         "reads",
         "snapshot",
+        "sorted_keys",
         "transaction_id",
         "trees",
         "write_bytes",
@@ -61,6 +65,10 @@ class Transaction(Owner):
         self.read_only = read_only
         self.snapshot: Cts = 0
         self.pinned: Cts | None = None
+        # The membership under which the snapshot was pinned.
+        self.membership = 0
+        # Own keys in order, for trees that were scanned after many writes: see `_merged`.
+        self.sorted_keys: dict[TreeId, SortedList] = {}
         # A timestamp that was fetched for this transaction's next statement.
         self.granted: Cts | None = None
         self.transaction_id = 0
@@ -94,12 +102,22 @@ class Transaction(Owner):
         elif self.pinned is None:
             self.snapshot = self.engine.snapshot_for(self)
             self.pin()
+        elif self.membership != self.engine.memberships:
+            self._snapshot_lost()
+
+    def _snapshot_lost(self) -> None:
+        """This node was out of the pool: nobody kept the versions of its old snapshots."""
+        raise Conflict(
+            "the snapshot is gone: this node was out of the memory pool meanwhile",
+            hint="Run the whole transaction again.",
+        )
 
     def pin(self) -> None:
         """Keep the versions of this snapshot alive beyond this synchronous step."""
         if self.pinned is None:
             self.engine.pin(self.snapshot)
             self.pinned = self.snapshot
+            self.membership = self.engine.memberships
 
     # Reading.
 
@@ -137,6 +155,8 @@ class Transaction(Owner):
         again with the same arguments.
         """
         self.pin()
+        if self.membership != self.engine.memberships:
+            self._snapshot_lost()
         if self.isolation == SERIALIZABLE and after is None:
             self.reads.append((tree, low, high, False))
         frame, keys, rest = tree.rows_in(after, low, high, reverse=reverse)
@@ -152,11 +172,14 @@ class Transaction(Owner):
                 result.append((key, payload if type(payload) is bytes else self._large(payload)))
         own = self.writes.get(tree.tree_id) if self.writes else None
         if own:
-            result = self._merged(result, own, frame.low, frame.high, low, high, after, reverse)
+            result = self._merged(
+                tree.tree_id, result, own, frame.low, frame.high, low, high, after, reverse
+            )
         return result, rest
 
     def _merged(
         self,
+        tree_id: TreeId,
         rows: list[tuple[Key, bytes]],
         own: dict[Key, bytes | None],
         leaf_low: Key,
@@ -175,11 +198,10 @@ class Transaction(Owner):
         highs = [bound for bound in (leaf_high, high) if bound is not None]
         start = max(lows) if lows else None
         end = min(highs) if highs else None
-        mine = {
-            key: payload
-            for key, payload in own.items()
-            if (start is None or key >= start) and (end is None or key < end)
-        }
+        keys = self.sorted_keys.get(tree_id)
+        if keys is None:
+            keys = self.sorted_keys[tree_id] = SortedList(own)
+        mine = {key: own[key] for key in keys.irange(start, end, inclusive=(True, False))}
         if not mine:
             return rows
         merged: dict[Key, bytes | None] = dict(rows)
@@ -240,6 +262,8 @@ class Transaction(Owner):
         before = own.get(key, _MISSING)
         self._journal.append((own, key, before))
         own[key] = payload
+        if self.sorted_keys and before is _MISSING and tree_id in self.sorted_keys:
+            self.sorted_keys[tree_id].add(key)
         size = 64 + (len(payload) if payload is not None else 0)
         self.write_bytes += size
         if self.write_bytes > self.engine.write_set_bytes_max or size > _ROW_BYTES_MAX + 64:
@@ -288,6 +312,7 @@ class Transaction(Owner):
     def rollback_to(self, mark: int) -> None:
         """Take the write set back to a position."""
         journal = self._journal
+        self.sorted_keys.clear()
         while len(journal) > mark:
             own, key, before = journal.pop()
             payload = own[key]
