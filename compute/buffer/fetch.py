@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from compute.buffer.frames import FrameCache
 from compute.buffer.waits import Suspend, Waiters, WaitFor, resumed
@@ -148,7 +148,7 @@ class Fetcher:
         pool: MemoryPool,
         store: LogStore,
         *,
-        spawn: Callable[[object], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
         large_bytes: int,
     ) -> None:
         self.cache = cache
@@ -291,8 +291,8 @@ class Fetcher:
         return True
 
     async def _from_storage(self, page_id: PageId, as_of: Lsn, *, refresh: bool) -> bytes | None:
-        """The page as of a mark; empty if storage has left it behind and it may not be
-        refreshed.""" for _ in range(8):
+        """The page as of a mark; empty if storage left it behind and it may not be refreshed."""
+        for _ in range(8):
             self.stats.storage_reads += 1
             answer = await self.store.read_page(page_id, as_of, deadline_s=FETCH_DEADLINE_S)
             if answer is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 
 import pytest
 
@@ -70,7 +71,7 @@ async def test_random_transactions_match_a_dict(cache_bytes, int_keys):
             staged = dict(model)
             for _ in range(rng.randrange(1, 60)):
                 key = key_of(rng.randrange(1500))
-                old = await running(lambda k=key: txn.lock_and_get(tree, k))
+                old = await running(partial(txn.lock_and_get, tree, key))
                 assert old == staged.get(key)
                 if rng.random() < 0.3:
                     txn.put(tree, key, None)
@@ -119,8 +120,9 @@ async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_com
         await running(lambda: txn.lock_and_get(tree, 7))
         txn.put(tree, 7, b"last")
         engine.commit(txn, lambda lsn, error: None)
-        while engine.log.durable < engine.log.tail:
-            await asyncio.sleep(0)
+        durable = asyncio.Event()
+        engine.log.when_drained(durable.set)
+        await durable.wait()
         assert dict(await read_all(reader, theirs))[7] == b"7"
         await cluster.writer(reader)
         assert len(reader.cache.frames) == held
