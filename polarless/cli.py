@@ -64,7 +64,7 @@ def up(
     ro: Annotated[int | None, typer.Option(help="Readers beside the writer (2).")] = None,
     pool_mb: Annotated[int | None, typer.Option(help="Memory of all memory nodes (256).")] = None,
     memory_nodes: Annotated[int | None, typer.Option(help="Memory nodes, at least 2 (2).")] = None,
-    cache_mb: Annotated[int | None, typer.Option(help="Page cache of one compute (192).")] = None,
+    cache_mb: Annotated[int | None, typer.Option(help="Page cache of one compute (400).")] = None,
     shared_memory: Annotated[
         bool | None,
         typer.Option("--shared-memory/--no-shared-memory", help="Read the pool by mapping it."),

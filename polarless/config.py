@@ -27,7 +27,7 @@ class ClusterConfig:
     # All memory nodes together. Holds pgbench's scale 10 with room to spare.
     pool_mb: int = 256
     # Decoded frames of one compute node.
-    cache_mb: int = 192
+    cache_mb: int = 400
     # Off: computes read the pool through verbs, as they would from another host.
     shared_memory: bool = True
     # Costly checks in every node; tests only.
