@@ -100,8 +100,9 @@ def serve(session: Session, data: bytes) -> bool:
         if txn is not None:
             if ready.writes:
                 transactions.check_writable(session, ready)
-            txn.start_statement()
+            # First: taking the snapshot may suspend too, and then this is where to go back to.
             mark = txn.savepoint()
+            txn.start_statement()
         else:
             session.start_us = 0
             if ready.writes:
