@@ -28,6 +28,7 @@ from compute.sql.planner import Planner
 from compute.txn.engine import Engine
 from compute.txn.recovery import take_over
 from compute.txn.sweeper import free_dropped, sweep
+from compute.verify import CacheAuditor
 from memory_pool.client import PoolClient
 from polarless.control.agent import Agent, SharedListener, serves, share_listener
 from polarless.errors import Fenced, PolarlessError, RemoteProtocolError
@@ -99,6 +100,11 @@ class ComputeNode(rpc.Service):
         # A reader's frames are never ahead of what storage and the pool may be asked for.
         self.cache.evictable_lsn = 1 << 62
         self.cache.on_evict = lambda frame: self.pool.unregister((frame.page_id,))
+        self.auditor = (
+            CacheAuditor(self.cache, self.store, lambda: self.fetcher.mark())
+            if settings.get("verify")
+            else None
+        )
         self.server = SqlServer(world, self.engine, Planner(self.engine))
         self.agent = Agent(
             ping=self.ping,
@@ -266,6 +272,8 @@ class ComputeNode(rpc.Service):
         next_sweep = next_free = 0.0
         while True:
             await clock.sleep(TICK_S)
+            if self.auditor is not None:
+                await self.auditor.step()
             engine = self.engine
             if not engine.writable:
                 self._report()
@@ -346,6 +354,8 @@ class ComputeNode(rpc.Service):
             "sessions": self.server.sessions(),
             "locks": {"waits": engine.locks.waits, "deadlocks": engine.locks.deadlocks},
         }
+        if self.auditor is not None:
+            result["pages_verified"] = self.auditor.checked
         if engine.log is not None:
             writer = engine.log
             result["log"] = {
