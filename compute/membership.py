@@ -128,7 +128,7 @@ class Member:
         self.reader.mark = max(self.reader.mark, joined.mark)
         self.on_joined()
         engine.fetcher.member.wake(None)
-        engine.admission.wake(None)
+        engine.admitted()
 
     def _start_cold(self) -> None:
         """Nothing cached counts, and nobody kept old versions for this node's snapshots."""
@@ -138,7 +138,7 @@ class Member:
     def _advanced(self, error: PolarlessError | None) -> None:
         if error is None:
             self.engine.fetcher.member.wake(None)
-            self.engine.admission.wake(None)
+            self.engine.admitted()
         elif isinstance(error, Fenced):
             self.on_fenced(error)
         else:

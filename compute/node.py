@@ -189,7 +189,7 @@ class ComputeNode(rpc.Service):
                 self.writeback.dirty[page_id] = None
         if self.role.state == roles.PROMOTING:
             self.role.on("caught_up")
-        engine.admission.wake(None)
+        engine.admitted()
         return {
             "fenced_ms": took.fenced_us / 1000,
             "caught_up_ms": took.caught_up_us / 1000,

@@ -38,7 +38,7 @@ from polarless.kernel.ids import (
     Lsn,
     PageId,
 )
-from polarless.kernel.world import Clock
+from polarless.kernel.world import Clock, Timer
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,7 @@ class Engine:
         # Leaves where something was deleted or superseded: the sweeper's work list.
         self.sweepable: dict[PageId, Tree] = {}
         self.admission = Waiters()
+        self._give_up: Timer | None = None
         # Woken by each answered advance: snapshots have moved on.
         self.progress = Waiters()
         # Told of each applied group: (page ids, end LSN). The write-back listens.
@@ -191,12 +192,12 @@ class Engine:
             wait.txn = txn
             raise
 
-    def _not_admitted(self, reason: PolarlessError) -> Suspend:
-        wait = WaitFor(self.admission, "admission by the home")
-        callbacks = self.admission.callbacks
-        if not callbacks:
+    def _not_admitted(self, reason: PolarlessError) -> WaitFor:
+        """Wait until this node is a member of the pool again, but not for ever."""
+        if self._give_up is None:
 
             def give_up() -> None:
+                self._give_up = None
                 self.admission.wake(
                     Retry(
                         f"this node is not admitted by the home: {reason}",
@@ -204,8 +205,15 @@ class Engine:
                     )
                 )
 
-            self.clock.call_later(ADMISSION_TIMEOUT_S, give_up)
-        return wait
+            self._give_up = self.clock.call_later(ADMISSION_TIMEOUT_S, give_up)
+        return WaitFor(self.admission, "admission by the home")
+
+    def admitted(self, error: PolarlessError | None = None) -> None:
+        """This node is a member: statements that waited for that run again, or end with
+        ``error``.""" if self._give_up is not None:
+            self._give_up.cancel()
+            self._give_up = None
+        self.admission.wake(error)
 
     def fetch_snapshot(self, resume: Resume) -> None:
         """Call back with ``_fresh`` set to a timestamp whose READ begins after this call.
@@ -224,6 +232,14 @@ class Engine:
             error: PolarlessError | None = None
             try:
                 self._fresh = await self.pool.fetch_published()
+            except Retry as reason:
+                # The home is away: these statements run again when this node is a member again.
+                self._fresh = None
+                if self.fenced is None:
+                    for resume in batch.callbacks:
+                        self._not_admitted(reason).subscribe(resume)
+                    continue
+                error = self.fenced
             except PolarlessError as caught:
                 self._fresh, error = None, caught
             try:
@@ -353,7 +369,7 @@ class Engine:
         self.writable = False
         if self.log is not None:
             self.log.stop(self.fenced)
-        self.admission.wake(self.fenced)
+        self.admitted(self.fenced)
         self.progress.wake(self.fenced)
 
     def catalog_changed(self) -> None:
