@@ -209,8 +209,8 @@ class Engine:
         return WaitFor(self.admission, "admission by the home")
 
     def admitted(self, error: PolarlessError | None = None) -> None:
-        """This node is a member: statements that waited for that run again, or end with
-        ``error``.""" if self._give_up is not None:
+        """This node is a member: statements that waited run again, or end with ``error``."""
+        if self._give_up is not None:
             self._give_up.cancel()
             self._give_up = None
         self.admission.wake(error)

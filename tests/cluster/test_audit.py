@@ -78,10 +78,8 @@ class Auditor:
             await connection.close()
 
     async def audit(self, connection: asyncpg.Connection) -> None:
-        sums = []
         await connection.execute("begin isolation level repeatable read read only")
-        for statement in SUMS:
-            sums.append(await connection.fetchval(statement))
+        sums = [await connection.fetchval(statement) for statement in SUMS]
         await connection.execute("commit")
         self.audits += 1
         if len(set(sums)) != 1:
