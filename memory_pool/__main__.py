@@ -25,6 +25,7 @@ from memory_pool.home_state import HomeConfig
 from memory_pool.node import MemoryNode
 from polarless.errors import PolarlessError
 from polarless.kernel import failpoints
+from polarless.net.logs import setup
 from polarless.net.system import run, system_world
 
 log = logging.getLogger("memory_pool")
@@ -79,11 +80,9 @@ def start() -> int:
     parser = argparse.ArgumentParser(prog="python -m memory_pool", description=__doc__)
     parser.add_argument("--config", required=True, type=Path)
     path = parser.parse_args().config
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        setup(values["node"])
         bytes.fromhex(values["cluster"])
         assert isinstance(values["node"], str)
         int(values["memory_mb"])

@@ -24,6 +24,7 @@ from typing import Any
 from polarless.config import StorageConfig, parse_storage
 from polarless.errors import PolarlessError
 from polarless.kernel import failpoints
+from polarless.net.logs import setup
 from polarless.net.system import run, system_world
 from storage.backends.log_files import LogFiles
 from storage.backends.page_lmdb import PageLmdb
@@ -113,11 +114,9 @@ def start() -> int:
     parser = argparse.ArgumentParser(prog="python -m storage", description=__doc__)
     parser.add_argument("--config", required=True, type=Path)
     path = parser.parse_args().config
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        setup(values["node"])
         config = parse_storage(values.get("storage") or {})
         failpoints.parse(
             os.environ.get("POLARLESS_FAILPOINTS", ""), {"kill": kill, "error": failpoints.error}
