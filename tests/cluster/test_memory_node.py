@@ -15,6 +15,7 @@ import pytest
 
 from memory_pool.client import PoolClient
 from polarless.net.datadir import remove_shared_memory, shared_memory_names
+from polarless.net.logs import REPEATS_MAX
 from polarless.net.system import system_world
 from polarless.wire.control import READY, parse_ready
 from tests.contracts.pool_cluster import CLUSTER, LIMIT_S, Compute, advance, always, image, snapshot
@@ -199,8 +200,9 @@ async def test_strangers_do_no_harm(pool: Pool) -> None:
     assert pool.home.resident_bytes() - before < 8 * 1024 * 1024
     log = pool.home.log.read_text()
     assert "Traceback" not in log
-    assert log.count("fabric connection from") == len(garbage) + 3
-    assert log.count("connection refused") == len(garbage) + 3
+    # Each is told, up to the number of like lines that a process logs in one second.
+    assert REPEATS_MAX <= log.count("fabric connection from") <= len(garbage) + 3
+    assert REPEATS_MAX <= log.count("connection refused") <= len(garbage) + 3
 
 
 async def test_mistakes_end_with_a_word_about_them(tmp_path: Path) -> None:
