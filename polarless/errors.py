@@ -23,7 +23,7 @@ from __future__ import annotations
 
 
 class PolarlessError(Exception):
-    """Base of all. ``message`` is for people, ``sqlstate`` for drivers, ``hint`` says what to do."""
+    """Base of all: ``message`` for people, ``sqlstate`` for drivers, ``hint`` on what to do."""
 
     sqlstate = "XX000"
 

@@ -83,6 +83,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("storage/pages/*.py", FLOW),
     ("storage/backends/*.py", EDGE),
     ("storage/client.py", FLOW),
+    ("storage/engine.py", FLOW),
     ("storage/node.py", FLOW),
     ("storage/dump.py", EDGE),
     # compute
@@ -100,6 +101,8 @@ RULES: tuple[tuple[str, str], ...] = (
     ("compute/session/statements.py", CORE),
     ("compute/session/*.py", FLOW),
     ("compute/server.py", FLOW),
+    ("compute/membership.py", FLOW),
+    ("compute/verify.py", FLOW),
     ("compute/node.py", FLOW),
     ("bench/*.py", EDGE),
     ("bench/*/*.py", EDGE),

@@ -4,7 +4,7 @@ All are ints at run time; the aliases say which one is meant.
 
 * ``PageId``  names a page for ever: ids are never used twice (docs/decisions/0001).
 * ``Lsn``     a byte position in the redo log; a page's LSN is the end of the group that changed it.
-* ``Cts``     a commit timestamp, a counter. Commits become visible in its order, which is LSN order.
+* ``Cts``     a commit timestamp, a counter. Commits become visible in its order: LSN order.
 * ``Epoch``   the writer's incarnation, the fencing token. Nothing with a lower epoch changes
   the log, a slot, the home's tables or the published cell (C5).
 """

@@ -63,16 +63,16 @@ _unpack = msgpack.unpackb
 class Frame:
     """A decoded page. ``used_bytes`` is an upper bound of the encoded payload, kept by `apply`.
 
-    ``keys`` is sorted. In a leaf ``rows`` maps each key to its version; in a branch ``children`` are
-    page ids. ``blob`` is an overflow page's piece. ``visited`` and ``dirty`` belong to the cache
-    that holds the frame: whether it was used lately, and whether the pool's copy is older.
+    ``keys`` is sorted. In a leaf ``rows`` maps each key to its version; in a branch ``children``
+    are page ids. ``blob`` is an overflow page's piece. ``visited`` and ``dirty`` belong to the
+    cache that holds the frame: whether it was used lately, and whether the pool's copy is older.
     ``chained`` bounds how much longer the longest version chain has become since the page was
     decoded or pruned: chains are nested, and msgpack nests no deeper than 511.
     """
 
     __slots__ = (
-        "blob", "chained", "children", "dirty", "high", "keys", "kind", "low", "lsn", "page_id", "rows",
-        "tree_id", "used_bytes", "visited", "weight",
+        "blob", "chained", "children", "dirty", "high", "keys", "kind", "low", "lsn", "page_id",
+        "rows", "tree_id", "used_bytes", "visited", "weight",
     )  # fmt: skip
 
     def __init__(

@@ -10,11 +10,11 @@
          +-----------------+--------------------+
       64 | body: msgpack list of records        |
 
-A record is a tuple ``(op, page id, ...)``; `polarless.kernel.apply` says what each op does. An LSN is
-a byte position in the log: a group starts at its start LSN and ends at ``start + 64 + body bytes``,
-and that end is the LSN of every page it changes. ``cts`` is 0 in a group that commits nothing
-(pages of a bulk load that nothing reaches yet, pruning). ``next page id`` is the writer's allocator
-after the group, so that a promoted node can go on from the log alone.
+A record is a tuple ``(op, page id, ...)``; `polarless.kernel.apply` says what each op does. An LSN
+is a byte position in the log: a group starts at its start LSN and ends at ``start + 64 + body
+bytes``, and that end is the LSN of every page it changes. ``cts`` is 0 in a group that commits
+nothing (pages of a bulk load that nothing reaches yet, pruning). ``next page id`` is the writer's
+allocator after the group, so that a promoted node can go on from the log alone.
 
 The CRC covers header and body. Start LSN and epoch are in the sum: a group that was copied to
 another position of the log, or kept from an older incarnation, does not verify there.

@@ -1,8 +1,9 @@
 """What a node may touch of the outside: network, clock, randomness, files, shared memory.
 
-A `World` is built for real in a ``__main__`` (`polarless.net.system`), or by a test or the simulator.
-No other code reads a clock, draws a random number, opens a file or a socket. A node that gets
-everything through this record can run a thousand times in one process, in virtual time, by seed.
+A `World` is built for real in a ``__main__`` (`polarless.net.system`), or by a test or the
+simulator. No other code reads a clock, draws a random number, opens a file or a socket. A node that
+gets everything through this record can run a thousand times in one process, in virtual time, by
+seed.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Disk(Protocol):
 
 
 class SharedRegion(Protocol):
-    """Memory that several processes on one host map. ``buffer`` is writable for its creator only."""
+    """Memory that several processes on one host map; only its creator may write ``buffer``."""
 
     name: str
     buffer: memoryview

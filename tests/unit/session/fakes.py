@@ -3,10 +3,10 @@
 The planner's language, one statement a text:
 
     select A B ...      a row; $1 stands for the first parameter      rows N       N rows
-    put K               write key K (a parameter if $1)               get          keys written so far
-    lock K              wait for a lock until the engine lets go      page N       wait for a page
-    large               `run` gives None, `rows` one row              slow N       N rows from a task
-    hang                a task that never ends                        error | bug  raises
+    put K               write key K (a parameter if $1)            get          keys written so far
+    lock K              wait for a lock until the engine lets go   page N       wait for a page
+    large               `run` gives None, `rows` one row           slow N       N rows from a task
+    hang                a task that never ends                     error | bug  raises
     copy                COPY FROM STDIN of lines                      set NAME VALUE | show NAME
     begin [isolation] | commit [chain] | rollback | savepoint N | release N | rollback to N
     deallocate NAME | deallocate all | discard all | close NAME | (nothing)

@@ -1,6 +1,7 @@
 """A client's messages as bytes, and a server's answers as lines that a test can compare.
 
-``Q("select 1")`` makes bytes; ``lines(answer)`` gives for example ``["T a", "D 1", "C SELECT 1", "Z I"]``.
+``Q("select 1")`` makes bytes; ``lines(answer)`` gives for example
+``["T a", "D 1", "C SELECT 1", "Z I"]``.
 """
 
 from __future__ import annotations
