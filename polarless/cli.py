@@ -242,6 +242,41 @@ def logs(
 
 @app.command()
 @friendly
+def demo(
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Where to run; by default a folder that goes.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """A cluster, pgbench, kill -9 of the writer, and a report. Exits with 1 if a commit is lost."""
+    import asyncio
+
+    from polarless import demo as demos
+    from polarless.commands import show
+    from polarless.local import LocalCluster
+
+    with _stopping_by_signal():
+        cluster = LocalCluster(data, ro=2, memory_nodes=2)
+        try:
+            with show.err.status("starting a cluster") as spinner:
+
+                def tell(step: str, tps: float | None) -> None:
+                    spinner.update(step if tps is None else f"{step}: {tps:,.0f} tps")
+
+                cluster.start(lambda status: spinner.update(_progress(status)))
+                report = asyncio.run(demos.run(cluster, tell))
+        finally:
+            cluster.stop()
+    if json:
+        show.as_json(report._asdict() | {"good": report.good})
+    else:
+        show.demo(report._asdict(), good=report.good)
+    if not report.good:
+        sys.exit(show.EXIT_FAILED)
+
+
+@app.command()
+@friendly
 def version() -> None:
     """The version of polarless."""
     from importlib.metadata import version as version_of

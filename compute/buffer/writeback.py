@@ -27,7 +27,7 @@ from polarless.kernel.stats import Stats
 log = logging.getLogger(__name__)
 
 # While commits come in, and while none do: about 150 us of both processes' time a page.
-PAGES_PER_TICK: Final = 4
+PAGES_PER_TICK: Final = 8
 PAGES_PER_IDLE_TICK: Final = 32
 TICK_S: Final = 0.02
 # Images that are on their way at once: 16 KiB each.

@@ -110,3 +110,34 @@ def rows(columns: list[str], found: list[list[Any]], tag: str) -> None:
             table.add_row(*cells)
         out.print(table)
     out.print(Text(tag, "dim"))
+
+
+def _verdict(good: bool, text: str) -> Text:
+    return Text(text) if good else Text(f"NOT: {text}", "bold red")
+
+
+def demo(report: dict[str, Any], *, good: bool) -> None:
+    """What the demo found."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    lost = Text(str(report["lost"]), "bold green" if report["lost"] == 0 else "bold red")
+    lost.append(f" of {report['acked']:,} acknowledged commits, each looked for by its number")
+    hits, reads = report["pool_hits_after"], report["storage_reads_after"]
+    doubt = f"{report['in_doubt']} under way at the kill, {report['in_doubt_there']} of them there"
+    first = f"{report['failover_s'] * 1000:.0f} ms, on {report['new_writer']}"
+    before, after = f"{report['tps_before']:,.0f}", f"{report['tps_after']:,.0f}"
+    pages = f"{report['cache_pages_after']:,} in the cache, {hits:,} came from the pool"
+    for name, value in (
+        ("lost", lost),
+        ("in doubt", f"{doubt}: their clients were not told"),
+        ("kill to first new commit", first),
+        ("transactions a second", f"{before} before, {after} after ({report['load']})"),
+        ("pages after the promotion", f"{pages}, {reads:,} from storage"),
+        ("readers", _verdict(report["readers_current"], "every one saw the last commit")),
+        ("pgbench's sums", _verdict(report["sums_agree"], "agree")),
+        ("time", f"{report['seconds']:.0f} s"),
+    ):
+        table.add_row(name, value)
+    out.print(table)
+    out.print(Text("all is well" if good else "something is wrong", "green" if good else "red"))
