@@ -50,6 +50,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("polarless/client/*.py", EDGE),
     ("polarless/local.py", EDGE),
     ("polarless/demo.py", EDGE),
+    ("polarless/demo_load.py", EDGE),
     ("polarless/cli.py", EDGE),
     ("polarless/commands/*.py", EDGE),
     # memory_pool

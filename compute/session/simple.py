@@ -34,7 +34,8 @@ def on_query(session: Session, body: bytes) -> None:
     if text.find(";") < 0 or text.find(";") == len(text) - 1:
         session.script = [text]
     else:
-        session.script = session.planner.split(text)
+        # Nothing but semicolons is one empty query.
+        session.script = session.planner.split(text) or [""]
         session.script.reverse()
     run_next(session, None)
 

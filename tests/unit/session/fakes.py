@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -377,7 +378,8 @@ class FakePlanner:
         key = (text, self.engine.catalog_version)
         if key not in self._plans:
             self.prepared += 1
-            self._plans[key] = self._make(text.strip(" ;").lower().split())
+            bare = re.sub(r"--.*", "", text)
+            self._plans[key] = self._make(bare.strip(" ;").lower().split())
         return self._plans[key]
 
     def _make(self, words: list[str]) -> Plan:
