@@ -8,7 +8,7 @@ CODE   := polarless compute memory_pool storage bench tests
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt lint types imports tests fast bench sim clean \
+.PHONY: help venv demo test check fmt lint types imports tests fast soak bench sim clean \
         postgres postgres-optional
 
 help:  ## what there is to type
@@ -70,6 +70,9 @@ tests: $(VENV)/.installed postgres | lint types imports
 
 fast: $(VENV)/.installed  ## the tests that start no processes
 	$(BIN)/pytest -m 'not cluster' $(ARGS)
+
+soak: $(VENV)/.installed postgres  ## the long tests
+	$(BIN)/pytest -m slow $(ARGS)
 
 fmt: $(VENV)/.installed  ## format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -35,6 +35,21 @@ OPEN = frozenset({"/livez", "/readyz"})
 BODY_BYTES_MAX = 64 * 1024
 
 
+class _OneLine(logging.Filter):
+    """What strangers send to the port is no error of ours: one line, and no traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info:
+            error = record.exc_info[1]
+            record.exc_info = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+            record.msg, record.args = f"refused: {type(error).__name__}", ()
+        return True
+
+
+logging.getLogger("aiohttp.server").addFilter(_OneLine())
+
+
 class Api:
     """The routes over one `Service`. `start` listens, ``address`` is where."""
 

@@ -1,4 +1,4 @@
-"""`polarless.connect` against a real cluster, a killed writer included; and the README's examples."""
+"""`polarless.connect` against a real cluster, a killed writer included; the README's examples."""
 
 from __future__ import annotations
 
