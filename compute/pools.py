@@ -62,9 +62,11 @@ class Registered(Protocol):
 
 
 class MemoryPool(Protocol):
-    """The shared page cache. ``mark`` is the newest position this node's channel has brought."""
+    """The shared page cache."""
 
-    mark: Lsn
+    @property
+    def mark(self) -> Lsn:
+        """The newest position that this node's channel has brought."""
 
     def published(self) -> Cts | None:
         """The published timestamp from shared memory; None when it must be fetched.

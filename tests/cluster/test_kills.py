@@ -104,8 +104,8 @@ async def test_a_stopped_writer_is_replaced_and_its_late_writes_are_refused(
         with pytest.raises((asyncpg.PostgresError, OSError, asyncpg.InterfaceError)):
             await writes
         # Never a stale read either: an error, or nothing.
-        outcome = await asyncio.gather(read, return_exceptions=True)
-        assert outcome == [1] or isinstance(outcome[0], BaseException), outcome
+        (outcome,) = await asyncio.gather(read, return_exceptions=True)
+        assert outcome == 1 or isinstance(outcome, BaseException), outcome
         assert await fresh.fetchval("select v from late") == 1
         await fresh.close()
         late.terminate()

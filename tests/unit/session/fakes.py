@@ -456,7 +456,7 @@ class Harness:
     def connect(self, **parameters: str) -> Connection:
         """A session."""
         greeting, transport = self.greet()
-        greeting.data_received(wire.startup(user="u", **parameters))
+        greeting.data_received(wire.startup(3 << 16, user="u", **parameters))
         return Connection(self, transport)
 
 

@@ -5,26 +5,30 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
+from typing import Any
 
 import pytest
 
 from compute.btree.check import check
+from compute.btree.tree import Tree
+from compute.txn.engine import Engine
 from compute.txn.sweeper import free_dropped, sweep
+from compute.txn.transaction import Transaction
 from polarless.errors import CallerMistake, Conflict, Deadlock, Reroute
 from polarless.kernel.page import encode
 from tests.fakes import Cluster, commit, running
 
 
-async def put_rows(engine, tree, rows):
+async def put_rows(engine: Engine, tree: Tree, rows: dict[Any, bytes]) -> None:
     txn = engine.begin()
     await running(txn.start_statement)
     for key, payload in rows.items():
-        await running(lambda k=key: txn.lock_and_get(tree, k))
+        await running(partial(txn.lock_and_get, tree, key))
         txn.put(tree, key, payload)
     await commit(engine, txn)
 
 
-async def make_tree(engine, *, int_keys=True):
+async def make_tree(engine: Engine, *, int_keys: bool = True) -> Tree:
     txn = engine.begin()
     await running(txn.start_statement)
     tree = engine.new_tree(txn, int_keys=int_keys)
@@ -32,27 +36,35 @@ async def make_tree(engine, *, int_keys=True):
     return tree
 
 
-async def read_all(engine, tree, low=None, high=None, *, reverse=False, txn=None):
+async def read_all(
+    engine: Engine,
+    tree: Tree,
+    low: Any = None,
+    high: Any = None,
+    *,
+    reverse: bool = False,
+    txn: Transaction | None = None,
+) -> list[tuple[Any, bytes]]:
     own = txn is None
-    txn = txn or engine.begin()
+    reading = txn or engine.begin()
     if own:
-        await running(txn.start_statement)
-    rows, position = [], None
+        await running(reading.start_statement)
+    rows: list[tuple[Any, bytes]] = []
+    position = None
     while True:
-        batch, position = await running(
-            lambda p=position: txn.batch(tree, low, high, after=p, reverse=reverse)
-        )
+        step = partial(reading.batch, tree, low, high, after=position, reverse=reverse)
+        batch, position = await running(step)
         rows.extend(batch)
         if position is None:
             break
     if own:
-        engine.rollback(txn)
+        engine.rollback(reading)
     return rows
 
 
 @pytest.mark.parametrize("cache_bytes", [64 << 20, 200_000])
 @pytest.mark.parametrize("int_keys", [True, False])
-async def test_random_transactions_match_a_dict(cache_bytes, int_keys):
+async def test_random_transactions_match_a_dict(cache_bytes: int, int_keys: bool) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     rng = random.Random(seed)
@@ -60,9 +72,9 @@ async def test_random_transactions_match_a_dict(cache_bytes, int_keys):
         engine = await cluster.writer()
         reader = cluster.reader()
         tree = await make_tree(engine, int_keys=int_keys)
-        model = {}
+        model: dict[Any, bytes] = {}
 
-        def key_of(n):
+        def key_of(n: int) -> Any:
             return n if int_keys else b"key-%08d" % n
 
         for round_ in range(60):
@@ -104,7 +116,7 @@ async def test_random_transactions_match_a_dict(cache_bytes, int_keys):
             assert encode(stored) == encode(frame)
 
 
-async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_commit():
+async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_commit() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
         tree = await make_tree(engine)
@@ -114,6 +126,7 @@ async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_com
         assert len(await read_all(reader, theirs)) == 2000
         held = len(reader.cache.frames)
         # The last commit becomes durable, but its advance is never sent.
+        assert engine.log is not None
         engine.log.home_lost()
         txn = engine.begin()
         await running(txn.start_statement)
@@ -132,11 +145,12 @@ async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_com
         await check(theirs)
 
 
-async def test_bulk_load_builds_a_clean_tree_and_a_rollback_frees_it():
+async def test_bulk_load_builds_a_clean_tree_and_a_rollback_frees_it() -> None:
     async with Cluster(cache_bytes=3_000_000) as cluster:
         engine = await cluster.writer()
         rows = [(k, b"x" * 90) for k in range(30_000)]
-        for keep in (True, False):
+
+        async def load() -> tuple[Transaction, Tree]:
             txn = engine.begin()
             await running(txn.start_statement)
             tree = engine.new_tree(txn, int_keys=True)
@@ -144,27 +158,27 @@ async def test_bulk_load_builds_a_clean_tree_and_a_rollback_frees_it():
             for start in range(0, len(rows), 1000):
                 await loader.add(rows[start : start + 1000])
             await loader.finish()
-            if keep:
-                await commit(engine, txn)
-                report = await check(tree)
-                assert report.keys == len(rows)
-                assert await read_all(engine, tree) == rows
-                kept = tree
-            else:
-                engine.rollback(txn)
-                while cluster.tasks:
-                    await asyncio.gather(*cluster.tasks)
-                assert cluster.store.page(tree.root, 1 << 62) is None
+            return txn, tree
+
+        txn, tree = await load()
+        engine.rollback(txn)
+        while cluster.tasks:
+            await asyncio.gather(*cluster.tasks)
+        assert cluster.store.page(tree.root, 1 << 62) is None
+        txn, tree = await load()
+        await commit(engine, txn)
+        assert (await check(tree)).keys == len(rows)
+        assert await read_all(engine, tree) == rows
         txn = engine.begin()
         await running(txn.start_statement)
-        engine.drop_tree(txn, kept)
+        engine.drop_tree(txn, tree)
         await commit(engine, txn)
         await put_rows(engine, await make_tree(engine), {1: b"moves the horizon"})
         assert await free_dropped(engine) == 1
-        assert cluster.store.page(kept.root, 1 << 62) is None
+        assert cluster.store.page(tree.root, 1 << 62) is None
 
 
-async def test_duplicate_or_descending_bulk_rows_are_refused():
+async def test_duplicate_or_descending_bulk_rows_are_refused() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
         txn = engine.begin()
@@ -174,7 +188,7 @@ async def test_duplicate_or_descending_bulk_rows_are_refused():
             await loader.add([(1, b""), (1, b"")])
 
 
-async def test_repeatable_read_keeps_its_snapshot_and_loses_to_the_first_updater():
+async def test_repeatable_read_keeps_its_snapshot_and_loses_to_the_first_updater() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
         tree = await make_tree(engine)
@@ -192,7 +206,7 @@ async def test_repeatable_read_keeps_its_snapshot_and_loses_to_the_first_updater
         assert not engine.pins
 
 
-async def test_serializable_refuses_write_skew():
+async def test_serializable_refuses_write_skew() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
         tree = await make_tree(engine)
@@ -208,7 +222,7 @@ async def test_serializable_refuses_write_skew():
             await commit(engine, two)
 
 
-async def test_deadlock_is_found_when_it_closes_and_the_other_goes_on():
+async def test_deadlock_is_found_when_it_closes_and_the_other_goes_on() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
         tree = await make_tree(engine)
@@ -228,7 +242,7 @@ async def test_deadlock_is_found_when_it_closes_and_the_other_goes_on():
         assert not any(engine.locks.rows.values())
 
 
-async def test_writes_on_a_reader_are_refused_with_a_hint():
+async def test_writes_on_a_reader_are_refused_with_a_hint() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
         tree = await make_tree(engine)
@@ -241,7 +255,7 @@ async def test_writes_on_a_reader_are_refused_with_a_hint():
         assert caught.value.hint
 
 
-async def test_snapshot_fetched_over_the_network_is_never_older_than_the_statement():
+async def test_snapshot_fetched_over_the_network_is_never_older_than_the_statement() -> None:
     async with Cluster(remote_snapshots=True) as cluster:
         engine = await cluster.writer()
         tree = await make_tree(engine)
@@ -253,7 +267,7 @@ async def test_snapshot_fetched_over_the_network_is_never_older_than_the_stateme
             engine.rollback(txn)
 
 
-async def test_hot_row_with_an_old_snapshot_open_stays_within_its_page():
+async def test_hot_row_with_an_old_snapshot_open_stays_within_its_page() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
         tree = await make_tree(engine)
