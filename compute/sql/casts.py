@@ -11,7 +11,17 @@ from decimal import Decimal
 from typing import Final
 
 from compute.sql import datetimes, numerics
-from compute.sql.expressions import Const, Node, Param, Retyped, Strict, call, template
+from compute.sql.expressions import (
+    Const,
+    Emitter,
+    Node,
+    Param,
+    Retyped,
+    Strict,
+    call,
+    meaning,
+    template,
+)
 from compute.sql.mistakes import out_of_range
 from compute.sql.types import (
     BOOL,
@@ -198,15 +208,12 @@ def _number(node: Node, target: SqlType) -> Node:
 def _checked_int(node: Node, target: SqlType) -> Node:
     low, high = INT_BOUNDS[target]
 
-    def body(out: object, result: str, args: list[str]) -> None:
-        from compute.sql.expressions import Emitter
-
-        assert isinstance(out, Emitter)
+    def body(out: Emitter, result: str, args: list[str]) -> None:
         out.names["out_of_range"] = out_of_range
         out.line(f"{result} = {args[0]}")
         out.line(f"if not {low} <= {result} <= {high}: raise out_of_range({target.name!r})")
 
-    return Strict((node,), body, target)
+    return Strict((node,), meaning(body, ("int", "checked", target)), target)
 
 
 def _string(node: Node, target: SqlType) -> Node:

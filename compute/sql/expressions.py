@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from compute.sql.types import BOOL, NUMERIC, UNKNOWN, SqlType
 
@@ -208,6 +209,16 @@ class Retyped(Node):
 
 Body = Callable[[Emitter, str, list[str]], None]
 
+# What a body computes, for whoever computes it by other means than Python: a template's source, a
+# function, or a tuple that begins with a word.
+MEANINGS: Final[WeakKeyDictionary[Body, Any]] = WeakKeyDictionary()
+
+
+def meaning(body: Body, what: Any) -> Body:
+    """``body``, remembered as computing ``what``."""
+    MEANINGS[body] = what
+    return body
+
 
 class Strict(Node):
     """An operation that is NULL when an argument is. ``body(out, result, args)`` writes it."""
@@ -252,7 +263,7 @@ def template(source: str, **names: Any) -> Body:
         out.names.update(names)
         out.line(f"{result} = {source.format(*args)}")
 
-    return body
+    return meaning(body, source)
 
 
 def call(function: Callable[..., Any]) -> Body:
@@ -263,7 +274,7 @@ def call(function: Callable[..., Any]) -> Body:
         out.names[name] = function
         out.line(f"{result} = {name}({', '.join(args)})")
 
-    return body
+    return meaning(body, function)
 
 
 class Junction(Node):

@@ -24,6 +24,7 @@ from compute.sql.expressions import (
     Test,
     call,
     is_fixed,
+    meaning,
     template,
 )
 from compute.sql.mistakes import out_of_range
@@ -128,7 +129,7 @@ def _int_body(symbol: str, kind: SqlType) -> Body:
             out.names["out_of_range"] = out_of_range
             out.line(f"if not {low} <= {result} <= {high}: raise out_of_range({kind.name!r})")
 
-    return body
+    return meaning(body, ("int", symbol, kind))
 
 
 def _float_body(symbol: str, kind: SqlType) -> Body:
@@ -144,7 +145,7 @@ def _float_body(symbol: str, kind: SqlType) -> Body:
 
     if symbol == "%":
         raise CallerMistake(f"operator does not exist: {kind.name} % {kind.name}", sqlstate="42883")
-    return body
+    return meaning(body, ("float", symbol, kind))
 
 
 def _date_arithmetic(symbol: str, left: Node, right: Node) -> Node | None:
@@ -378,6 +379,7 @@ def like(value: Node, pattern: Node, *, escape: str | None, ignore_case: bool) -
             name = out.constant(matcher, "like")
             out.line(f"{result} = {name}({args[0]}) is not None")
 
+        meaning(body, ("like", pattern.value, escape, ignore_case))
         return Strict((value,), body, BOOL)
     source = f"like_({{1}}, {escape!r}, {ignore_case})({{0}}) is not None"
     return Strict((value, pattern), template(source, like_=like_matcher), BOOL)
