@@ -56,6 +56,8 @@ class Parameters:
 
     def __init__(self, oids: tuple[int, ...] = (), types: tuple[SqlType, ...] = ()) -> None:
         self.slots: list[ParamSlot] = []
+        # Whether they stand for literals of the text.
+        self.literals = bool(types)
         # How many the client declared, or how many literals the text had.
         for kind in types or tuple(type_by_oid(oid) if oid else UNKNOWN for oid in oids):
             self.slots.append(ParamSlot(len(self.slots), kind))

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from compute.sql import bulk_insert, ddl, rebuild, shapes, system
+from compute.sql.analytics import engine as analytics
+from compute.sql.analytics.run import plan_analytic
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
@@ -33,7 +35,7 @@ from compute.sql.plan import (
     command_complete,
 )
 from compute.sql.rowcode import describe
-from compute.sql.select import Output, understand
+from compute.sql.select import NotAShape, Output, understand
 from compute.sql.select_run import SelectBound, is_fast
 from compute.sql.shapes import Shape
 from compute.sql.syntax import (
@@ -129,6 +131,7 @@ class Planner:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.row_ids = RowIds()
+        self.duckdb = analytics.Engine()
         self._catalog: Catalog | None = None
         self._catalog_version = -2
         self._plans = Cache(PLANS_MAX, PLAN_TEXT_BYTES_MAX)
@@ -370,7 +373,19 @@ class Planner:
 
     def _select(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         catalog = self.catalog(session)
-        found = understand(tree, catalog, parameters, text)
+        types = tuple(slot.type for slot in parameters.slots)
+        try:
+            found = understand(tree, catalog, parameters, text)
+        except CallerMistake as error:
+            if isinstance(error, NotAShape):
+                raise
+            fresh = Parameters(types=types)
+            fresh.literals = parameters.literals
+            try:
+                return self._query(session, tree, fresh, text)
+            except CallerMistake as second:
+                # It is worth hearing of another reason only.
+                raise (error if second.sqlstate == error.sqlstate else second) from None
         return Plan(
             "query",
             parameters.settle(),
@@ -382,6 +397,14 @@ class Planner:
                 plan, found, parameters.slots, params, results
             ),
         )
+
+    def _query(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
+        """Joins, subqueries, ...: what DuckDB runs for us."""
+        if parameters.literals:
+            # Literals stay in the text, where their values decide about numerics' digits.
+            raise NotAShape("an analytic query")
+        catalog, version = self.catalog(session), self.engine.catalog_version
+        return plan_analytic(self.duckdb, tree, catalog, parameters, text, version)
 
     def _insert(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         found: Insert = understand_insert(tree, self.catalog(session), parameters, text)
@@ -495,6 +518,10 @@ _PARSED: Final = frozenset(
 Maker = Callable[[Planner, SessionLike, Any, Parameters, str], Plan]
 _MAKERS: Final[dict[type, Maker]] = {
     exp.Select: Planner._select,
+    exp.Union: Planner._query,
+    exp.Except: Planner._query,
+    exp.Intersect: Planner._query,
+    exp.Values: Planner._query,
     exp.Insert: Planner._insert,
     exp.Update: Planner._update,
     exp.Delete: Planner._delete,

@@ -1,0 +1,227 @@
+"""Reading the columns that a query needs from our tables, at the statement's snapshot.
+
+A `Scan` is one mention of a table in FROM. While the query is bound it learns which columns are
+used, and which conditions concern it alone; these narrow the range of keys that is read, and are
+checked before a row is kept. DuckDB checks them again, so leaving one out changes no result.
+
+What is collected is counted in bytes, for all scans of a statement together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from compute.sql.access import Access, choose
+from compute.sql.analytics.carriers import Carrier, carrier_of, from_value
+from compute.sql.binder import Binder, Parameters, Scope
+from compute.sql.catalog import Table
+from compute.sql.expressions import ColumnRef, ParamSlot
+from compute.sql.operators import all_of
+from compute.sql.plan import SessionLike
+from compute.sql.rowcode import compile_function, start_step
+from compute.sql.scan import Source, batches
+from compute.sql.types import NUMERIC, TEXT
+from polarless.errors import Overloaded, PolarlessError
+
+if TYPE_CHECKING:
+    from compute.txn.transaction import Transaction
+
+BUFFER_BYTES_MAX: Final = 256 * 1024 * 1024
+CHUNK_ROWS: Final = 16 * 1024
+# A value in a list and in an array, beside the bytes of its text.
+VALUE_BYTES: Final = 24
+
+Collect = Callable[[Any, Any, Any, list[list[Any]]], int]
+
+
+class Budget:
+    """The bytes that the scans of one statement may keep."""
+
+    def __init__(self) -> None:
+        self.byte_count = 0
+
+    def add(self, byte_count: int) -> None:
+        """Raises `Overloaded`."""
+        self.byte_count += byte_count
+        if self.byte_count > BUFFER_BYTES_MAX:
+            raise Overloaded(
+                f"the tables' columns in this query exceed {BUFFER_BYTES_MAX} bytes",
+                hint="Narrow each table with WHERE, or select fewer columns.",
+            )
+
+
+class Scan:
+    """See the module's docstring. ``name`` is the table's name in DuckDB."""
+
+    def __init__(self, name: str, table: Table, alias: str, *, exact: bool) -> None:
+        self.name = name
+        self.table = table
+        self.alias = alias
+        self.exact = exact
+        self.used: set[int] = set()
+        # Trees of conditions on this table alone, from clauses that may narrow it.
+        self.conditions: list[Any] = []
+        self.access = Access(table)
+        self._source: Source | None = None
+        self._collect: Collect | None = None
+
+    def carrier(self, index: int) -> Carrier:
+        """What carries a column."""
+        column = self.table.columns[index]
+        return carrier_of(column.type, column.typmod, exact=self.exact)
+
+    @property
+    def columns(self) -> list[int]:
+        """The used columns, or one of them all if only rows are counted."""
+        return sorted(self.used) or [0]
+
+    def sql(self) -> str:
+        """The table as a relation of DuckDB: its columns with their types."""
+        if not self.table.columns:
+            return f"(SELECT * FROM {self.name})"
+        parts = [f"CAST(c{i} AS {self.carrier(i).sql}) AS c{i}" for i in self.columns]
+        return f"(SELECT {', '.join(parts)} FROM {self.name})"
+
+    def settle(self, parameters: Parameters, text: str) -> None:
+        """Everything is bound: choose the way to the rows."""
+        binder = Binder(Scope(self.table, self.alias), parameters, text)
+        nodes = []
+        for tree in self.conditions:
+            try:
+                nodes.append(binder.condition(tree, "WHERE"))
+            except PolarlessError:
+                # DuckDB will apply it, or has been refused it already.
+                continue
+        self.access = choose(self.table, all_of(nodes) if nodes else None)
+
+    def compile(self, slots: list[ParamSlot]) -> None:
+        """Make the code that reads; once the parameters' types are known."""
+        self._source = Source(self.access, None, slots)
+        out = start_step(slots)
+        out.line("size = 0")
+        for position in range(len(self.columns)):
+            out.line(f"add{position} = lists[{position}].append")
+        out.line("for key, payload in batch:")
+        out.indent += 1
+        out.line("r = unpack(payload)")
+        for node in self.access.rest:
+            out.line(f"if {node.emit(out)} is not True: continue")
+        out.line("size += len(payload)")
+        for position, index in enumerate(self.columns):
+            if index >= len(self.table.columns):
+                out.line(f"add{position}(None)")
+                continue
+            column = self.table.columns[index]
+            # A numeric is stored as its text, which is what DuckDB is given.
+            kind = TEXT if column.type is NUMERIC else column.type
+            node = ColumnRef(
+                self.table.name, column.name, index, kind, -1, nullable=not column.not_null
+            )
+            value = node.emit(out)
+            converter = None if column.type is NUMERIC else from_value(self.carrier(index))
+            if converter is not None:
+                out.names[f"give{position}_"] = converter
+                value = f"None if {value} is None else give{position}_({value})"
+            out.line(f"add{position}({value})")
+        out.indent -= 1
+        out.line("return size")
+        self._collect = compile_function("collect", "session, P, batch, lists", out)
+
+    async def read(
+        self, session: SessionLike, values: Any, txn: Transaction, budget: Budget
+    ) -> dict[str, Any]:
+        """The columns as arrays, over many turns of the loop."""
+        assert self._source is not None and self._collect is not None
+        columns = self.columns
+        columns_of = Columns([self.carrier(i) for i in columns] if self.table.columns else [_ANY])
+        collect = self._collect
+        async for batch in batches(self._source.cursor(session, values), txn, session):
+            lists = columns_of.lists
+            before = len(lists[0])
+            size = collect(session, values, batch, lists)
+            budget.add(size + (len(lists[0]) - before) * VALUE_BYTES * len(columns))
+            columns_of.pack()
+        arrays = columns_of.arrays()
+        return {f"c{index}": array for index, array in zip(columns, arrays)}
+
+
+_ANY: Final = Carrier("INTEGER", "int")
+
+
+class Columns:
+    """Lists of values that become arrays of DuckDB, a chunk at a time."""
+
+    def __init__(self, carriers: list[Carrier]) -> None:
+        self._carriers = carriers
+        self.lists: list[list[Any]] = [[] for _ in carriers]
+        self._chunks: list[list[Any]] = [[] for _ in carriers]
+
+    def pack(self, *, all_: bool = False) -> None:
+        """Turn what has gathered into arrays, if it is worth it."""
+        if not all_ and len(self.lists[0]) < CHUNK_ROWS:
+            return
+        for values, carrier, chunks in zip(self.lists, self._carriers, self._chunks):
+            chunks.append(to_array(values, carrier))
+            values.clear()
+
+    def arrays(self) -> list[Any]:
+        """One array per column."""
+        import numpy as np
+
+        self.pack(all_=True)
+        result = []
+        for chunks in self._chunks:
+            if len(chunks) == 1:
+                result.append(chunks[0])
+                continue
+            mixed = len({chunk.dtype.kind for chunk in chunks}) > 1
+            if mixed:
+                chunks = [
+                    chunk if chunk.dtype.kind == "O" else _as_texts(chunk) for chunk in chunks
+                ]
+            if any(isinstance(chunk, np.ma.MaskedArray) for chunk in chunks):
+                result.append(np.ma.concatenate(chunks))  # type: ignore[no-untyped-call]
+            else:
+                result.append(np.concatenate(chunks))
+        return result
+
+
+_KINDS: Final = {
+    "SMALLINT": "int16", "INTEGER": "int32", "BIGINT": "int64", "DOUBLE": "float64",
+    "BOOLEAN": "bool",
+}  # fmt: skip
+
+
+def to_array(values: list[Any], carrier: Carrier) -> Any:
+    """Values of a column, None for NULL, as DuckDB takes them."""
+    import numpy as np
+
+    kind = _KINDS.get(carrier.sql)
+    if kind is None:
+        array = np.empty(len(values), dtype=object)
+        # Assigning a list of lists would make a table of it.
+        if carrier.kind == "list":
+            for index, value in enumerate(values):
+                array[index] = value
+        else:
+            array[:] = values
+        return array
+    if kind == "float64" and any(value != value for value in values):
+        # DuckDB takes a NaN of numpy's for NULL; a text it reads as what it says.
+        array = np.empty(len(values), dtype=object)
+        array[:] = [None if value is None else repr(value) for value in values]
+        return array
+    if None not in values:
+        return np.array(values, dtype=kind)
+    mask = [value is None for value in values]
+    return np.ma.array([0 if v is None else v for v in values], dtype=kind, mask=mask)
+
+
+def _as_texts(numbers: Any) -> Any:
+    """An array of floats as that of a chunk with NaN."""
+    import numpy as np
+
+    array = np.empty(len(numbers), dtype=object)
+    array[:] = [None if value is None else repr(value) for value in numbers.tolist()]
+    return array
