@@ -332,12 +332,14 @@ class Binder:
         everything = results if default is None else [*results, default]
         kind = operators.common_type(everything, "CASE")
         arms = [(test, cast(value, kind)) for test, value in zip(conditions, results)]
-        return Case(arms, None if default is None else cast(default, kind), kind)
+        default = None if default is None else cast(default, kind)
+        return Case(arms, default, kind, operators.common_typmod(everything, kind))
 
     def _coalesce(self, node: Any) -> Node:
         args = [self.bind(found) for found in (node.this, *node.expressions)]
         kind = operators.common_type(args, "COALESCE")
-        return Coalesce([cast(arg, kind) for arg in args], kind)
+        typmod = operators.common_typmod(args, kind)
+        return Coalesce([cast(arg, kind) for arg in args], kind, typmod)
 
     def _nullif(self, node: Any) -> Node:
         left, right = self._binary(node)
@@ -393,6 +395,8 @@ class Binder:
             distinct, args = True, list(args[0].expressions)
         if len(args) == 1 and isinstance(args[0], exp.Star):
             args = []
+            if distinct:
+                raise SyntaxMistake('syntax error at or near "*"')
             if name != "count":
                 raise functions.no_function(name, [])
         elif not args:

@@ -486,6 +486,19 @@ def common_type(nodes: list[Node], what: str) -> SqlType:
     return best
 
 
+def common_typmod(nodes: list[Node], kind: SqlType) -> int:
+    """The type modifier of a result that is one of the nodes: that of all, if they have the same.
+
+    A bare NULL has none, and does not count against the others.
+    """
+    found = {
+        node.typmod if node.type is kind else -1
+        for node in nodes
+        if not (isinstance(node, Const) and node.value is None and node.type is UNKNOWN)
+    }
+    return found.pop() if len(found) == 1 else -1
+
+
 def sort_value(value: Any) -> Any:
     """What numbers sort by: NaN last."""
     if value is None:

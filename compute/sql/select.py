@@ -291,7 +291,12 @@ def output_name(node: Any, text: str) -> str:
         name = "?column?" if weak else output_name(inner, text)
         return _type_output_name(node) if name == "?column?" else name
     if isinstance(node, exp.Case):
-        return "case"
+        default = node.args.get("default")
+        while isinstance(default, (exp.Paren, exp.Cast)):
+            # A cast's type gives no name here.
+            default = default.this
+        name = "?column?" if default is None else output_name(default, text)
+        return "case" if name in ("?column?", "bool") else name
     if isinstance(node, exp.Trim) and node.args.get("position"):
         return trim_name(node)
     if isinstance(node, exp.Boolean):

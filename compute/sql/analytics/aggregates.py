@@ -27,7 +27,7 @@ from compute.sql.analytics.leaves import Leaf, evaluate, is_fixed
 from compute.sql.analytics.lower import Lowered, convert, key_of
 from compute.sql.casts import NUMBER_RANK, cast
 from compute.sql.expressions import Node
-from compute.sql.mistakes import not_supported
+from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.types import (
     BOOL,
     FLOAT4,
@@ -106,6 +106,12 @@ def bind(
             f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP",
             sqlstate="42809",
         )
+    if call.distinct and (over or not args):
+        if over:
+            raise CallerMistake(
+                "DISTINCT is not implemented for window functions", sqlstate="0A000"
+            )
+        raise SyntaxMistake('syntax error at or near "*"')
     entered = not over
     if entered:
         binder.in_aggregate = True

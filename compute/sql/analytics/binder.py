@@ -140,6 +140,9 @@ class AnalyticBinder(Binder):
 
     def _in_query(self, node: Any) -> Node:
         tree = node.args.get("query")
+        items = node.expressions
+        if tree is None and len(items) == 1 and isinstance(items[0], exp.Values):
+            tree = items[0]
         if tree is None:
             if node.args.get("unnest") or node.args.get("field"):
                 raise not_supported("this form of IN")

@@ -26,7 +26,7 @@ from compute.sql.binder import Parameters, function_name
 from compute.sql.casts import cast
 from compute.sql.catalog import Catalog, Table
 from compute.sql.expressions import Node, Strict, call
-from compute.sql.mistakes import SyntaxMistake, not_supported
+from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
 from compute.sql.select import NotAShape, Output, arg, output_name
 from compute.sql.syntax import identifier
 from compute.sql.types import INT4, INT8, NUMERIC, TEXT, UNKNOWN, display
@@ -340,6 +340,8 @@ def tail(builder: Builder, tree: Any, piece: Piece, outer: Level | None) -> Piec
     for item in order.expressions if order is not None else ():
         ordered = item if isinstance(item, exp.Ordered) else exp.Ordered(this=item)
         index = _output_index(ordered.this, query.names)
+        if index is None and isinstance(ordered.this, exp.Column):
+            raise unknown_column(identifier(ordered.this.this))
         if index is None:
             raise CallerMistake(
                 "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
@@ -485,6 +487,8 @@ class Select:
             binder.allow_windows = True
         distinct, on = self._distinct(binder, outputs)
         keys = self._keys(binder, outputs, distinct=distinct)
+        if on:
+            self._check_distinct_on(on, keys, outputs)
         cut = limits(builder, tree)
 
         def render(nodes: Sequence[Node]) -> str:
@@ -692,6 +696,22 @@ class Select:
             node = outputs[index].node if index is not None else binder.bind(item)
             keys.append(self.builder.low.comparable(node))
         return True, keys
+
+    def _check_distinct_on(self, on: list[str], keys: list[Key], outputs: list[Output]) -> None:
+        low = self.builder.low
+        rest = set(on)
+        for key in keys:
+            if not rest:
+                return
+            node = key.node if key.index is None else outputs[key.index].node
+            assert node is not None
+            sql = low.comparable(node)
+            if sql not in on:
+                raise CallerMistake(
+                    "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
+                    sqlstate="42P10",
+                )
+            rest.discard(sql)
 
     def _keys(self, binder: AnalyticBinder, outputs: list[Output], *, distinct: bool) -> list[Key]:
         clause = self.tree.args.get("order")

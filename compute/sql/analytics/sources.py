@@ -404,7 +404,8 @@ def _merged(name: str, side: str, left: Star, right: Star) -> Star:
     def both() -> Node:
         a, b = left.node(), right.node()
         kind = operators.common_type([a, b], "JOIN/USING")
-        return Coalesce([cast(a, kind), cast(b, kind)], kind)
+        typmod = operators.common_typmod([a, b], kind)
+        return Coalesce([cast(a, kind), cast(b, kind)], kind, typmod)
 
     return Star(name, both)
 

@@ -12,7 +12,7 @@ from compute.sql.analytics.carriers import BIGINT, DOUBLE, INTEGER, common
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.binder import function_name
 from compute.sql.casts import cast
-from compute.sql.expressions import Const, Node
+from compute.sql.expressions import Const, Node, Strict, call
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier
 from compute.sql.types import FLOAT8, INT4, INT8, TEXT, UNKNOWN
@@ -35,6 +35,10 @@ def is_window_function(name: str) -> bool:
 
 def bind(binder: AnalyticBinder, node: Any) -> Node:
     """The leaf of ``f(...) OVER (...)``."""
+    if binder.in_aggregate:
+        raise CallerMistake(
+            "aggregate function calls cannot contain window function calls", sqlstate="42803"
+        )
     if not binder.allow_windows:
         raise CallerMistake(
             f"window functions are not allowed in {binder.clause}", sqlstate="42P20"
@@ -77,16 +81,16 @@ def _make(binder: AnalyticBinder, name: str, args: list[Node], over: str) -> Nod
     if name in _SHARES and not args:
         return Leaf(f"{name}() OVER ({over})", DOUBLE, FLOAT8)
     if name == "ntile" and len(args) == 1:
-        count = low.sql(cast(args[0], INT4))
+        count = low.sql(_positive(cast(args[0], INT4), "ntile", "22014"))
         return Leaf(f"CAST(ntile({count}) OVER ({over}) AS INTEGER)", INTEGER, INT4)
-    if not args or len(args) > 3:
+    if not args or len(args) > 3 or name in _RANKS | _SHARES:
         raise functions.no_function(name, args)
     args = [
         cast(arg, TEXT) if arg.type is UNKNOWN and i == 0 else arg for i, arg in enumerate(args)
     ]
     value = low.value(args[0])
     if name in _PLACES:
-        rest = [low.sql(cast(arg, INT4)) for arg in args[1:]]
+        rest = [low.sql(_positive(cast(arg, INT4), "nth_value", "22016")) for arg in args[1:]]
         if len(rest) != (name == "nth_value"):
             raise functions.no_function(name, args)
         sql = f"{name}({', '.join([value.sql, *rest])}) OVER ({over})"
@@ -96,11 +100,22 @@ def _make(binder: AnalyticBinder, name: str, args: list[Node], over: str) -> Nod
     parts = [value.sql, low.sql(offset)]
     if len(args) > 2:
         kind = operators.common_type([args[0], args[2]], name)
-        typmod = -1 if kind is not args[0].type else typmod
+        typmod = operators.common_typmod([args[0], args[2]], kind)
         first, default = cast(args[0], kind), cast(args[2], kind)
         carrier = common([low.value(first).carrier, low.value(default).carrier])
         parts = [low.sql(first, carrier), parts[1], low.sql(default, carrier)]
     return Leaf(f"{name}({', '.join(parts)}) OVER ({over})", carrier, kind, typmod, pad=args[0].pad)
+
+
+def _positive(node: Node, name: str, sqlstate: str) -> Node:
+    """The argument of ntile and nth_value. Raises when it is computed and is not positive."""
+
+    def positive(value: int) -> int:
+        if value <= 0:
+            raise CallerMistake(f"argument of {name} must be greater than zero", sqlstate=sqlstate)
+        return value
+
+    return Strict((node,), call(positive), INT4)
 
 
 # -------------------------------------------------------------------------------------------- OVER
@@ -142,9 +157,19 @@ def _frame(binder: AnalyticBinder, spec: Any, *, has_order: bool) -> str:
         raise CallerMistake("frame start cannot be UNBOUNDED FOLLOWING", sqlstate="42P20")
     if end == "UNBOUNDED PRECEDING":
         raise CallerMistake("frame end cannot be UNBOUNDED PRECEDING", sqlstate="42P20")
+    if _ORDER[start.split()[-1]] > _ORDER[end.split()[-1]]:
+        raise CallerMistake(
+            f"frame starting from {_WORDS[start.split()[-1]]} row cannot have "
+            f"{_WORDS[end.split()[-1]]} rows",
+            sqlstate="42P20",
+        )
     exclude = spec.args.get("exclude")
     word = f" EXCLUDE {exclude.name.upper()}" if exclude is not None else ""
     return f"{kind} BETWEEN {start} AND {end}{word}"
+
+
+_ORDER: Final = {"PRECEDING": 0, "ROW": 1, "FOLLOWING": 2}
+_WORDS: Final = {"PRECEDING": "preceding", "ROW": "current", "FOLLOWING": "following"}
 
 
 def _end(binder: AnalyticBinder, value: Any, side: Any) -> str:

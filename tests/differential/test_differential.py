@@ -1,0 +1,71 @@
+"""Every file of statements on both servers; generated statements; some of each in the short run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from polarless.local import LocalCluster
+from tests.cluster.conftest import assert_nothing_left
+from tests.differential import compare, postgres
+
+FILES = sorted(compare.FOLDER.glob("*.sql"))
+SHORT = ("joins", "subqueries", "sets", "windows", "grouping")
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(postgres.bin_folder() is None, reason="PostgreSQL 15 is not installed"),
+]
+
+
+_serial = itertools.count(1)
+
+
+class Pair(NamedTuple):
+    theirs: psycopg.Connection[Any]
+    ours: psycopg.Connection[Any]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    cluster = LocalCluster(tmp_path_factory.mktemp("differential") / "data", ro=0)
+    with postgres.server(tmp_path_factory.mktemp("there")) as url:
+        try:
+            cluster.start()
+            yield url, cluster.url
+        finally:
+            cluster.stop()
+        assert_nothing_left(cluster)
+
+
+@pytest.fixture
+def pair(servers: tuple[str, str]) -> Iterator[Pair]:
+    """A connection to each, to databases without tables."""
+    theirs, ours = servers
+    name = f"d{next(_serial)}"
+    with psycopg.connect(theirs, autocommit=True) as first:
+        first.execute(f"create database {name}")
+    with (
+        psycopg.connect(theirs.rsplit("/", 1)[0] + "/" + name, autocommit=True) as there,
+        psycopg.connect(ours, autocommit=True) as here,
+    ):
+        yield Pair(there, here)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.stem in SHORT], ids=lambda p: p.stem)
+def test_statements_have_the_same_answers(pair: Pair, path: Path) -> None:
+    wrong = compare.run(*pair, path)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [p for p in FILES if p.stem not in SHORT], ids=lambda p: p.stem)
+def test_more_statements_have_the_same_answers(pair: Pair, path: Path) -> None:
+    wrong = compare.run(*pair, path)
+    assert not wrong, "\n".join(wrong)
