@@ -99,6 +99,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("compute/sql/*.py", FLOW),
     # DuckDB is a library with threads of its own: no clock, no file, no socket.
     ("compute/sql/analytics/*.py", FLOW),
+    ("compute/sql/catalogs/*.py", FLOW),
     ("compute/session/limits.py", CORE),
     ("compute/session/settings.py", CORE),
     ("compute/session/statements.py", CORE),

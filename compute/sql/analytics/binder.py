@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from compute.sql import functions, operators
-from compute.sql.analytics import aggregates, windows
-from compute.sql.analytics.carriers import BOOLEAN, carrier_of, common
+from compute.sql.analytics import aggregates, arrays, patterns, regtypes, windows
+from compute.sql.analytics.carriers import BOOLEAN, carrier_of, common, element_of
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.analytics.lower import Lowering, key_of
 from compute.sql.analytics.scopes import Level, Star, find_column, missing
-from compute.sql.binder import _BARE_FUNCTIONS, Binder, Parameters, Scope, function_name
-from compute.sql.casts import cast
+from compute.sql.binder import _BARE_FUNCTIONS, Binder, Parameters, Scope, _arguments, function_name
+from compute.sql.casts import EXPLICIT, cast
+from compute.sql.catalogs import functions as catalog_functions
 from compute.sql.expressions import Node
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier
@@ -181,13 +182,75 @@ class AnalyticBinder(Binder):
 
     def _own_comparison(self, node: Any) -> Node:
         right = node.expression
+        if isinstance(right, exp.Anonymous) and right.name.lower() in ("all", "some", "any"):
+            inner = exp.Paren(this=right.expressions[0])
+            right = exp.All(this=inner) if right.name.lower() == "all" else exp.Any(this=inner)
         if isinstance(right, (exp.Any, exp.All)):
             symbol = _SYMBOLS[type(node)]
             inner = _unwrapped(right.this)
             word = "ANY" if isinstance(right, exp.Any) else "ALL"
             if isinstance(inner, (exp.Select, exp.SetOperation, exp.Values)):
                 return self._quantified(symbol, node.this, inner, word)
-        return self._comparison(node)
+            value, array = self.bind(node.this), self.bind(inner)
+            return arrays.quantified(symbol, value, array, all_=word == "ALL")
+        if isinstance(node.this, exp.Tuple) or isinstance(right, exp.Tuple):
+            return self._comparison(node)
+        symbol = _SYMBOLS[type(node)]
+        left_node, right_node = self.bind(node.this), self.bind(right)
+        sides = regtypes.comparable(left_node, right_node)
+        if element_of(sides[0].type) is not None or element_of(sides[1].type) is not None:
+            return arrays.compare(symbol, *sides)
+        return operators.compare(symbol, *sides)
+
+    def _own_cast(self, node: Any) -> Node:
+        inner = self.bind(node.this)
+        kind, typmod = regtypes.type_of(node.args["to"])
+        found = regtypes.cast_reg(inner, kind) or arrays.cast_array(inner, kind)
+        if found is not None:
+            return found
+        return cast(inner, kind, typmod, strength=EXPLICIT)
+
+    def _dpipe_own(self, node: Any) -> Node:
+        left, right = self.bind(node.this), self.bind(node.expression)
+        return arrays.concat(left, right) or operators.concat(left, right)
+
+    def _array(self, node: Any) -> Node:
+        return arrays.bind_array(self, node)
+
+    def _bracket(self, node: Any) -> Node:
+        return arrays.bind_bracket(self, node)
+
+    def _contains(self, node: Any) -> Node:
+        left, right = self.bind(node.this), self.bind(node.expression)
+        if isinstance(node, exp.ArrayContainedBy):
+            left, right = right, left
+        return arrays.contains(left, right, overlaps=isinstance(node, exp.ArrayOverlaps))
+
+    def _series(self, node: Any) -> Node:
+        """A function in the list that gives several rows."""
+        from compute.sql.analytics.sources import series_name, set_returning
+
+        values, leaves = set_returning(self, series_name(node, self.text), node)
+        if len(values) != 1:
+            raise not_supported("unnest() of several arrays in the list")
+        return Leaf(f"unnest({values[0]})", leaves[0].carrier, leaves[0].type)
+
+    def _collated(self, node: Any) -> Node:
+        name = node.expression.name.lower()
+        if name not in ("c", "posix", "default", "ucs_basic"):
+            raise CallerMistake(
+                f'collation "{name}" for encoding "UTF8" does not exist', sqlstate="42704"
+            )
+        return self.bind(node.this)
+
+    def _operator(self, node: Any) -> Node:
+        """``a OPERATOR(pg_catalog.~) b``"""
+        symbol = str(node.args["operator"]).rpartition(".")[2]
+        return patterns.by_symbol(symbol, self.bind(node.this), self.bind(node.expression))
+
+    def _pattern(self, node: Any) -> Node:
+        symbol = "~*" if isinstance(node, exp.RegexpILike) else "~"
+        return patterns.by_symbol(symbol, self.bind(node.this), self.bind(node.expression))
 
     # Aggregates and windows.
 
@@ -197,7 +260,13 @@ class AnalyticBinder(Binder):
             return aggregates.bind(self, name, node)
         if windows.is_window_function(name):
             raise CallerMistake(f"window function {name} requires an OVER clause", sqlstate="42809")
-        return super()._function(node)
+        if isinstance(node, exp.Trim):
+            return super()._function(node)
+        if name in ("generate_series", "unnest", "generate_subscripts"):
+            return self._series(node)
+        args = [self.bind(found) for found in _arguments(node)]
+        found = arrays.function(name, args) or catalog_functions.make(name, args)
+        return found if found is not None else functions.make(name, args)
 
     def _filtered(self, node: Any) -> Node:
         inner = node.this
@@ -284,4 +353,17 @@ _OWN: Final[dict[type, Callable[[AnalyticBinder, Any], Node]]] = {
     exp.WithinGroup: AnalyticBinder._within,
     exp.Window: AnalyticBinder._window,
     exp.Grouping: AnalyticBinder._grouping,
+    exp.Cast: AnalyticBinder._own_cast,
+    exp.DPipe: AnalyticBinder._dpipe_own,
+    exp.Array: AnalyticBinder._array,
+    exp.Bracket: AnalyticBinder._bracket,
+    exp.ArrayContainsAll: AnalyticBinder._contains,
+    exp.ArrayContainedBy: AnalyticBinder._contains,
+    exp.ArrayOverlaps: AnalyticBinder._contains,
+    exp.Unnest: AnalyticBinder._series,
+    exp.Explode: AnalyticBinder._series,
+    exp.Collate: AnalyticBinder._collated,
+    exp.Operator: AnalyticBinder._operator,
+    exp.RegexpLike: AnalyticBinder._pattern,
+    exp.RegexpILike: AnalyticBinder._pattern,
 }

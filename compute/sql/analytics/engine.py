@@ -182,8 +182,11 @@ class Rows:
         self._guarded(lambda: cursor.execute(job.sql, list(job.parameters) or None))
 
     def _fetch(self, then: Callable[[list[Any]], Any], count: int) -> Any:
-        rows = self._guarded(lambda: self._cursor.fetchmany(count))
-        return then(rows) if rows else None
+        def work() -> Any:
+            rows = self._cursor.fetchmany(count)
+            return then(rows) if rows else None
+
+        return self._guarded(work)
 
     def _guarded(self, work: Callable[[], Any]) -> Any:
         import duckdb

@@ -100,7 +100,7 @@ class Lowering:
             return Lowered(node.sql, node.carrier)
         if is_constant(node):
             return self._constant(node)
-        rule = _RULES.get(type(node))
+        rule = RULES.get(type(node))
         if rule is not None:
             found = rule(self, node)
             if found is not None:
@@ -303,7 +303,8 @@ def _strict(low: Lowering, node: Node) -> Lowered | None:
     return None if by_function is None else by_function(low, node)
 
 
-_RULES: Final[dict[type, Callable[[Lowering, Node], Lowered | None]]] = {
+# By the node's class; None from a rule: there is no SQL for this one.
+RULES: Final[dict[type, Callable[[Lowering, Node], Lowered | None]]] = {
     Retyped: _retyped,
     Comparison: _comparison,
     Junction: _junction,

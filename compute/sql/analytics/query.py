@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from compute.sql import operators
-from compute.sql.analytics import windows
+from compute.sql.analytics import regtypes, windows
 from compute.sql.analytics.aggregates import is_aggregate
 from compute.sql.analytics.binder import AnalyticBinder, Grouping, order_part
 from compute.sql.analytics.carriers import Carrier, carrier_of, common
@@ -25,6 +25,8 @@ from compute.sql.analytics.scopes import Cte, Level
 from compute.sql.binder import Parameters, function_name
 from compute.sql.casts import cast
 from compute.sql.catalog import Catalog, Table
+from compute.sql.catalogs import registry
+from compute.sql.catalogs.relations import Virtual
 from compute.sql.expressions import Node, Strict, call
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
 from compute.sql.select import NotAShape, Output, arg, output_name
@@ -68,9 +70,12 @@ class Builder:
         self._serial += 1
         return f"{prefix}{self._serial}"
 
-    def find_table(self, name: str, schema: str | None) -> Table | None:
-        """The table that FROM names."""
-        return self.catalog.find(name, schema)
+    def find_table(self, name: str, schema: str | None) -> tuple[Table | None, Virtual | None]:
+        """The table that FROM names, or a relation of the catalogs."""
+        virtual = registry.find(name, schema)
+        if virtual is not None:
+            return virtual.table, virtual
+        return self.catalog.find(name, schema), None
 
     # Entry points.
 
@@ -796,6 +801,21 @@ def output_name_of(node: Any, text: str) -> str:
         return "exists"
     if isinstance(node, exp.Array):
         return "array"
+    if isinstance(node, exp.Bracket):
+        return output_name_of(node.this, text)
+    if isinstance(node, exp.Cast):
+        inner = node.this
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        weak = isinstance(inner, (exp.Cast, exp.Boolean, exp.Case))
+        name = "?column?" if weak else output_name_of(inner, text)
+        return regtypes.output_name(node.args["to"]) if name == "?column?" else name
+    if isinstance(node, exp.Collate):
+        return output_name_of(node.this, text)
+    if isinstance(node, exp.Dot) and isinstance(node.this, exp.Identifier):
+        return output_name_of(node.expression, text)
+    if isinstance(node, (exp.Operator, exp.RegexpLike, exp.RegexpILike)):
+        return "?column?"
     if isinstance(node, exp.In):
         return "?column?"
     if isinstance(node, exp.Grouping):

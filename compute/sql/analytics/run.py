@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compute.sql.analytics.carriers import from_value, to_value
 from compute.sql.analytics.engine import Engine, Job, NeedsExact, Rows
-from compute.sql.analytics.leaves import Leaf
+from compute.sql.analytics.leaves import Leaf, current
 from compute.sql.analytics.query import Builder, Query
-from compute.sql.analytics.scans import Budget, Scan
+from compute.sql.analytics.scans import Budget
 from compute.sql.analytics.sources import scan_mark
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog
@@ -155,11 +155,20 @@ async def _run(
     encode: Callable[[list[Any]], Any],
 ) -> AsyncGenerator[Any, None]:
     assert statement.constants is not None
-    constants = statement.constants(session, values)
     budget = Budget()
     tables = {}
     for scan in statement.scans:
-        tables[scan.name] = await read(scan, session, values, txn, budget)
+        if scan.virtual is None:
+            tables[scan.name] = await scan.read(session, values, txn, budget)
+    # No await from here on: other statements of this thread have their own.
+    current.session, current.catalog = session, statement.catalog
+    try:
+        constants = statement.constants(session, values)
+        for scan in statement.scans:
+            if scan.virtual is not None:
+                tables[scan.name] = scan.made(session, budget)
+    finally:
+        current.session = current.catalog = None
     job = Job(statement.sql, constants, tables, statement.low.functions, session, statement.catalog)
     async with engine.run(job) as rows:
         del tables
@@ -172,13 +181,6 @@ async def _run(
 
 async def _next(rows: Rows, encode: Callable[[list[Any]], Any]) -> Any:
     return await rows.fetch(encode, FETCH_ROWS)
-
-
-async def read(
-    scan: Scan, session: SessionLike, values: Any, txn: Transaction, budget: Budget
-) -> dict[str, Any]:
-    """The columns of one scan."""
-    return await scan.read(session, values, txn, budget)
 
 
 # ------------------------------------------------------------------------------------------- rows

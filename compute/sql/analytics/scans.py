@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compute.sql.access import Access, choose
 from compute.sql.analytics.carriers import Carrier, carrier_of, from_value
+from compute.sql.analytics.leaves import current
 from compute.sql.binder import Binder, Parameters, Scope
 from compute.sql.catalog import Table
+from compute.sql.catalogs import objects
+from compute.sql.catalogs.relations import Virtual
 from compute.sql.expressions import ColumnRef, ParamSlot
 from compute.sql.operators import all_of
 from compute.sql.plan import SessionLike
@@ -63,6 +66,7 @@ class Scan:
         # Trees of conditions on this table alone, from clauses that may narrow it.
         self.conditions: list[Any] = []
         self.access = Access(table)
+        self.virtual: Virtual | None = None
         self._source: Source | None = None
         self._collect: Collect | None = None
 
@@ -85,6 +89,8 @@ class Scan:
 
     def settle(self, parameters: Parameters, text: str) -> None:
         """Everything is bound: choose the way to the rows."""
+        if self.virtual is not None:
+            return
         binder = Binder(Scope(self.table, self.alias), parameters, text)
         nodes = []
         for tree in self.conditions:
@@ -97,6 +103,8 @@ class Scan:
 
     def compile(self, slots: list[ParamSlot]) -> None:
         """Make the code that reads; once the parameters' types are known."""
+        if self.virtual is not None:
+            return
         self._source = Source(self.access, None, slots)
         out = start_step(slots)
         out.line("size = 0")
@@ -144,6 +152,18 @@ class Scan:
             columns_of.pack()
         arrays = columns_of.arrays()
         return {f"c{index}": array for index, array in zip(columns, arrays)}
+
+    def made(self, session: SessionLike, budget: Budget) -> dict[str, Any]:
+        """The columns of a relation of the catalogs; `current` is set."""
+        virtual, columns = self.virtual, self.columns
+        assert virtual is not None
+        gathered = Columns([self.carrier(index) for index in columns])
+        converters = [from_value(self.carrier(index)) for index in columns]
+        for row in virtual.rows(objects.of(current), session, columns):
+            budget.add(VALUE_BYTES * len(row))
+            for values, value, converter in zip(gathered.lists, row, converters):
+                values.append(value if value is None or converter is None else converter(value))
+        return {f"c{index}": array for index, array in zip(columns, gathered.arrays())}
 
 
 _ANY: Final = Carrier("INTEGER", "int")

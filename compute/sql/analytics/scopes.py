@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
+from compute.sql.analytics.carriers import BIGINT, VARCHAR
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.analytics.scans import Scan
 from compute.sql.expressions import Node
 from compute.sql.mistakes import unknown_column
+from compute.sql.types import OID, TEXT
 from polarless.errors import CallerMistake
 
 
@@ -32,7 +34,10 @@ class Relation:
     real_name: str = ""
     # Indexes of the primary key's columns.
     key: tuple[int, ...] = ()
-    schema: str = ""
+    # What tableoid says; 0: it is no table.
+    oid: int = 0
+    # Of a relation that nobody knows: a column of any name is there, and NULL.
+    any_column: bool = False
 
 
 @dataclass(slots=True)
@@ -109,9 +114,18 @@ def find_column(level: Level | None, name: str, qualifier: str | None) -> tuple[
 
 def _of_relation(level: Level, name: str, qualifier: str) -> list[Star] | None:
     for relation in level.relations:
+        if relation.alias == qualifier and relation.any_column:
+            return [Star(name, lambda: Leaf("CAST(NULL AS VARCHAR)", VARCHAR, TEXT), relation)]
+        if relation.alias == qualifier and name == "tableoid" and relation.oid:
+            number = Leaf(str(relation.oid), BIGINT, OID)
+            return [Star(name, partial(_itself, number), relation)]
         if relation.alias == qualifier:
             return [star for star in stars_of(relation) if star.name == name]
     return None
+
+
+def _itself(node: Node) -> Node:
+    return node
 
 
 def missing(level: Level | None, name: str, qualifier: str | None) -> CallerMistake:
@@ -127,10 +141,3 @@ def missing(level: Level | None, name: str, qualifier: str | None) -> CallerMist
                 hint = f'Perhaps you meant to reference the table alias "{relation.alias}".'
         level = level.parent
     return CallerMistake(text, sqlstate="42P01", hint=hint)
-
-
-def columns_in(tree: Any) -> list[Any]:
-    """The column nodes of a tree."""
-    from sqlglot import exp
-
-    return list(tree.find_all(exp.Column))

@@ -21,6 +21,8 @@ from compute.sql.analytics.scans import Scan
 from compute.sql.analytics.scopes import Level, Relation, Star, stars_of
 from compute.sql.binder import function_name
 from compute.sql.casts import cast
+from compute.sql.catalogs.objects import made_oid
+from compute.sql.catalogs.registry import is_system
 from compute.sql.expressions import Coalesce, Const, Node
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_table
 from compute.sql.select import arg
@@ -181,10 +183,13 @@ class Source:
             relation = _relation(alias or name, _renamed(list(cte.names), columns, name), leaves)
             self.level.add(relation)
             return f"{cte.sql_name} AS {sql_name}", stars_of(relation)
-        table = builder.find_table(name, schema)
+        table, virtual = builder.find_table(name, schema)
+        if table is None and is_system(schema):
+            return self._unknown(sql_name, alias or name)
         if table is None:
             raise unknown_table(f"{schema}.{name}" if schema else name)
         scan = Scan(builder.name("t"), table, alias or name, exact=builder.low.exact)
+        scan.virtual = virtual
         builder.scans.append(scan)
 
         def leaf(index: int) -> Node:
@@ -199,10 +204,18 @@ class Source:
             scan if not columns else None,
             real_name=name if alias else "",
             key=tuple(table.primary_key),
+            oid=table.table_id or made_oid("system", table.schema, table.name),
         )
         self.level.add(relation)
         # The scan's own SQL is put in its place when it is known which columns are used.
         return f"{scan_mark(scan)} AS {sql_name}", stars_of(relation)
+
+    def _unknown(self, sql_name: str, alias: str) -> tuple[str, list[Star]]:
+        """A relation of the catalogs that is not known here: no rows, and any column."""
+        relation = _relation(alias, [], [])
+        relation.any_column = True
+        self.level.add(relation)
+        return f"(SELECT NULL AS nothing WHERE FALSE) AS {sql_name}", []
 
     def _derived(self, tree: Any, *, lateral: bool = False) -> tuple[str, list[Star]]:
         inner = tree if isinstance(tree, exp.Values) else tree.this

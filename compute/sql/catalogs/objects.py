@@ -1,0 +1,301 @@
+"""What the catalog holds, as the objects that PostgreSQL's catalogs list, each with an oid.
+
+Tables have their own ids. What has none (indexes, constraints, system relations) gets an oid above
+2^31 that is made of its kind and name: the same on every node, at every time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from compute.sql.catalog import Catalog, Table
+from compute.sql.catalogs.information_columns import INFORMATION_SCHEMA
+from compute.sql.catalogs.pg_columns import PG_CATALOG
+from compute.sql.types import BY_NAME, BY_OID, SqlType
+from polarless.errors import CallerMistake
+
+PG_CATALOG_OID: Final = 11
+PUBLIC_OID: Final = 2200
+OWNER_OID: Final = 10
+DATABASE_OID: Final = 5
+HEAP_OID: Final = 2
+BTREE_OID: Final = 403
+DEFAULT_COLLATION: Final = 100
+C_COLLATION: Final = 950
+_SCHEMA_OIDS: Final = {"pg_catalog": PG_CATALOG_OID, "public": PUBLIC_OID}
+
+# Internal names, as pg_type has them.
+TYPE_NAMES: Final = {
+    16: "bool", 17: "bytea", 18: "char", 19: "name", 20: "int8", 21: "int2", 23: "int4",
+    25: "text", 26: "oid", 700: "float4", 701: "float8", 705: "unknown", 1042: "bpchar",
+    1043: "varchar", 1082: "date", 1083: "time", 1114: "timestamp", 1184: "timestamptz",
+    1186: "interval", 1266: "timetz", 1700: "numeric", 2205: "regclass", 2206: "regtype",
+    2278: "void", 2950: "uuid", 114: "json", 3802: "jsonb", 22: "int2vector", 30: "oidvector",
+}  # fmt: skip
+
+
+def made_oid(kind: str, *names: object) -> int:
+    """The oid of something that has none of its own."""
+    text = "\0".join((kind, *map(str, names)))
+    return (1 << 31) | (zlib.crc32(text.encode()) & 0x7FFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """An entry of pg_class. ``kind`` as in relkind."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    # (name, type, typmod, not null, default)
+    columns: tuple[tuple[str, SqlType, int, bool, str | None], ...] = ()
+    table: Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a table; ``columns`` count from 0."""
+
+    oid: int
+    name: str
+    table: Relation
+    columns: tuple[int, ...]
+    unique: bool
+    primary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A constraint. ``kind`` as in contype; ``text`` as pg_get_constraintdef prints it."""
+
+    oid: int
+    name: str
+    kind: str
+    table: Relation
+    columns: tuple[int, ...]
+    text: str
+    index: Index | None = None
+    other: Relation | None = None
+    other_columns: tuple[int, ...] = ()
+    actions: tuple[str, str] = ("a", "a")
+
+
+@dataclass(slots=True)
+class Objects:
+    """See the module's docstring."""
+
+    schemas: dict[str, int] = field(default_factory=dict)
+    relations: dict[int, Relation] = field(default_factory=dict)
+    by_name: dict[tuple[str, str], Relation] = field(default_factory=dict)
+    indexes: dict[int, Index] = field(default_factory=dict)
+    constraints: dict[int, Constraint] = field(default_factory=dict)
+
+    def add(self, relation: Relation) -> None:
+        """Make a relation known."""
+        self.relations[relation.oid] = relation
+        self.by_name[relation.schema, relation.name] = relation
+
+    def find(self, name: str, schema: str | None = None) -> Relation | None:
+        """A relation by its name, in the search path if no schema is given."""
+        if schema is not None:
+            return self.by_name.get((schema, name))
+        return self.by_name.get(("pg_catalog", name)) or self.by_name.get(("public", name))
+
+    def tables(self) -> list[Relation]:
+        """The users' tables, by name."""
+        found = [r for r in self.relations.values() if r.table is not None and r.kind == "r"]
+        return sorted(found, key=lambda r: (r.schema, r.name))
+
+
+def quote(name: str) -> str:
+    """A name as it has to be written."""
+    plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower()
+    if plain and not name[0].isdigit() and name not in _RESERVED:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+_RESERVED: Final = frozenset(
+    {"all", "analyse", "analyze", "and", "any", "array", "as", "asc", "both", "case", "cast",
+     "check", "collate", "column", "constraint", "create", "current_date", "default", "desc",
+     "distinct", "do", "else", "end", "except", "false", "fetch", "for", "foreign", "from", "grant",
+     "group", "having", "in", "initially", "intersect", "into", "leading", "limit", "not", "null",
+     "offset", "on", "only", "or", "order", "primary", "references", "returning", "select", "some",
+     "table", "then", "to", "trailing", "true", "union", "unique", "user", "using", "when", "where",
+     "window", "with"}
+)  # fmt: skip
+
+
+def build(catalog: Catalog) -> Objects:
+    """All objects of a catalog."""
+    found = Objects()
+    for name in ("pg_catalog", "information_schema", "polarless", "public"):
+        found.schemas[name] = _SCHEMA_OIDS.get(name) or made_oid("schema", name)
+    for schema, names in (("pg_catalog", PG_CATALOG), ("information_schema", INFORMATION_SCHEMA)):
+        for name in names:
+            kind = "v" if schema != "pg_catalog" or name in _VIEWS else "r"
+            found.add(Relation(made_oid("system", schema, name), schema, name, kind))
+    for table in catalog.tables.values():
+        _add_table(found, table)
+    return found
+
+
+_VIEWS: Final = frozenset(
+    {"pg_tables", "pg_indexes", "pg_views", "pg_roles", "pg_user", "pg_settings", "pg_locks",
+     "pg_stat_activity", "pg_sequences", "pg_matviews", "pg_stats", "pg_rules", "pg_policies"}
+)  # fmt: skip
+
+
+def _add_table(found: Objects, table: Table) -> None:
+    found.schemas.setdefault(table.schema, made_oid("schema", table.schema))
+    relation = Relation(
+        table.table_id,
+        table.schema,
+        table.name,
+        "r",
+        tuple((c.name, c.type, c.typmod, c.not_null, c.default) for c in table.columns),
+        table,
+    )
+    found.add(relation)
+    if not table.primary_key:
+        return
+    name = table.constraint or f"{table.name}_pkey"
+    index = Index(
+        made_oid("index", table.schema, table.name, name), name, relation,
+        tuple(table.primary_key), unique=True, primary=True,
+    )  # fmt: skip
+    _add_index(found, index)
+    columns = ", ".join(quote(table.columns[i].name) for i in table.primary_key)
+    oid = made_oid("constraint", table.schema, table.name, name)
+    found.constraints[oid] = Constraint(
+        oid, name, "p", relation, tuple(table.primary_key), f"PRIMARY KEY ({columns})", index
+    )
+
+
+def _add_index(found: Objects, index: Index) -> None:
+    found.indexes[index.oid] = index
+    columns = tuple(
+        (name, kind, typmod, False, None)
+        for name, kind, typmod, _, _ in (index.table.columns[i] for i in index.columns)
+    )
+    found.add(Relation(index.oid, index.table.schema, index.name, "i", columns))
+
+
+def index_text(index: Index) -> str:
+    """As pg_get_indexdef prints it."""
+    columns = ", ".join(quote(index.table.columns[i][0]) for i in index.columns)
+    table = f"{quote(index.table.schema)}.{quote(index.table.name)}"
+    unique = "UNIQUE " if index.unique else ""
+    return f"CREATE {unique}INDEX {quote(index.name)} ON {table} USING btree ({columns})"
+
+
+# ------------------------------------------------------------------------- of the statement at hand
+
+_last: list[Any] = [None, None]
+
+
+def of(current: Any) -> Objects:
+    """The objects of the current statement's catalog."""
+    catalog = current.catalog
+    if catalog is None:
+        raise CallerMistake("names of objects cannot be looked up here", sqlstate="0A000")
+    if _last[0] is not catalog:
+        # Threads may do this twice; the result is the same.
+        _last[:] = [catalog, build(catalog)]
+    found: Objects = _last[1] if _last[0] is catalog else build(catalog)
+    return found
+
+
+def reg_name(current: Any, word: str, oid: int) -> str:
+    """An oid as its reg type prints it."""
+    if oid == 0:
+        return "-"
+    if word == "regtype":
+        kind = BY_OID.get(oid)
+        return kind.name if kind is not None else str(oid)
+    if word == "regnamespace":
+        names = {number: name for name, number in of(current).schemas.items()}
+        return quote(names[oid]) if oid in names else str(oid)
+    if word == "regclass":
+        relation = of(current).relations.get(oid)
+        if relation is None:
+            return str(oid)
+        visible = relation.schema in ("public", "pg_catalog")
+        return ("" if visible else quote(relation.schema) + ".") + quote(relation.name)
+    if word == "regrole":
+        return str(current.session.user) if oid == OWNER_OID else str(oid)
+    return str(oid)
+
+
+def split_name(text: str) -> list[str]:
+    """``schema.name`` as its parts, folded unless quoted. Raises 42602."""
+    parts: list[str] = []
+    rest = text.strip()
+    while rest:
+        if rest[0] == '"':
+            end = rest.find('"', 1)
+            if end < 0:
+                break
+            part, rest = rest[1:end], rest[end + 1 :]
+        else:
+            part, dot, tail = rest.partition(".")
+            part, rest = part.lower(), dot + tail
+        parts.append(part)
+        if not rest:
+            return parts
+        if rest[0] != ".":
+            break
+        rest = rest[1:]
+    raise CallerMistake("invalid name syntax", sqlstate="42602")
+
+
+def reg_oid(current: Any, word: str, text: str) -> int:
+    """The oid of what has this name. Raises 42P01, 42704, 42883."""
+    if text.strip().isdigit():
+        return int(text)
+    if text.strip() == "-":
+        return 0
+    found = find_oid(current, word, text)
+    if found is not None:
+        return found
+    if word == "regclass":
+        raise CallerMistake(f'relation "{text}" does not exist', sqlstate="42P01")
+    if word == "regtype":
+        raise CallerMistake(f'type "{text}" does not exist', sqlstate="42704")
+    if word == "regnamespace":
+        raise CallerMistake(f'schema "{text}" does not exist', sqlstate="3F000")
+    if word == "regrole":
+        raise CallerMistake(f'role "{text}" does not exist', sqlstate="42704")
+    raise CallerMistake(f'function "{text}" does not exist', sqlstate="42883")
+
+
+def find_oid(current: Any, word: str, text: str) -> int | None:
+    """As `reg_oid`; None if there is none."""
+    if word == "regtype":
+        return _type_oid(text)
+    parts = split_name(text)
+    if word == "regclass":
+        schema = parts[-2] if len(parts) > 1 else None
+        relation = of(current).find(parts[-1], schema)
+        return None if relation is None else relation.oid
+    if word == "regnamespace":
+        return of(current).schemas.get(parts[-1])
+    if word == "regrole":
+        return OWNER_OID if parts[-1] == current.session.user else None
+    return None
+
+
+def _type_oid(text: str) -> int | None:
+    name = text.strip().lower().removeprefix("pg_catalog.")
+    name = name.partition("(")[0].strip()
+    kind = BY_NAME.get(name)
+    if kind is None:
+        numbers = {word: oid for oid, word in TYPE_NAMES.items()}
+        return numbers.get(name)
+    return kind.oid
+
+
+__all__ = ["Objects", "build", "of"]
