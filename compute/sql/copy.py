@@ -257,7 +257,7 @@ def _value_of(table: Table, index: int, text: str) -> Any:
     try:
         return fit(PARSERS[column.type](text), column.type, column.typmod)
     except PolarlessError as error:
-        error.detail = f'COPY {table.name}, column {column.name}: "{text[:100]}"'
+        error.context = f'COPY {table.name}, column {column.name}: "{text[:100]}"'
         raise
 
 
@@ -369,8 +369,7 @@ class CopyRun:
             return
         except PolarlessError as error:
             where = f"COPY {self._table.name}, line {line + len(rows) + 1}"
-            detail = error.detail or ""
-            error.detail = where + detail.removeprefix(f"COPY {self._table.name}")
+            error.context = where + (error.context or "").removeprefix(f"COPY {self._table.name}")
             raise
         self._line += len(lines)
 

@@ -74,19 +74,23 @@ def division_by_zero() -> CallerMistake:
 
 def null_in_column(column: str, table: str) -> CallerMistake:
     """A NOT NULL column was given no value."""
-    return CallerMistake(
+    error = CallerMistake(
         f'null value in column "{column}" of relation "{table}" violates not-null constraint',
         sqlstate="23502",
     )
+    error.table_name, error.column_name = table, column
+    return error
 
 
 def duplicate_key(constraint: str, columns: tuple[str, ...], values: list[str]) -> CallerMistake:
     """A row with this key exists."""
-    return CallerMistake(
+    error = CallerMistake(
         f'duplicate key value violates unique constraint "{constraint}"',
         sqlstate="23505",
         detail=f"Key ({', '.join(columns)})=({', '.join(values)}) already exists.",
     )
+    error.constraint_name = constraint
+    return error
 
 
 def duplicate_in_table(

@@ -20,6 +20,7 @@ from compute.sql.expressions import (
     InList,
     Junction,
     Node,
+    Retyped,
     Strict,
     Test,
     call,
@@ -32,9 +33,11 @@ from compute.sql.types import (
     BOOL,
     BPCHAR,
     BYTEA,
+    CHAR,
     DATE,
     FLOAT4,
     FLOAT8,
+    INT2,
     INT4,
     INT8,
     INT_BOUNDS,
@@ -196,10 +199,12 @@ def comparable(symbol: str, left: Node, right: Node) -> tuple[Node, Node]:
     left, right = _resolve_pair(left, right)
     if left.type is right.type:
         return left, right
+    if CHAR in (left.type, right.type) and {left.type, right.type} <= {CHAR, *STRINGS}:
+        return _as_text(left), _as_text(right)
     wide = _wider(left, right)
     if wide is not None:
         return cast(left, wide), cast(right, wide)
-    for family in (STRINGS, (DATE, TIMESTAMP, TIMESTAMPTZ), (INT4, INT8, OID)):
+    for family in (STRINGS, (DATE, TIMESTAMP, TIMESTAMPTZ), (INT2, INT4, INT8, OID)):
         if left.type in family and right.type in family:
             if family is STRINGS:
                 same = left.type is right.type
@@ -209,6 +214,10 @@ def comparable(symbol: str, left: Node, right: Node) -> tuple[Node, Node]:
             later = TIMESTAMPTZ if TIMESTAMPTZ in (left.type, right.type) else TIMESTAMP
             return cast(left, later), cast(right, later)
     raise no_operator(symbol, left, right)
+
+
+def _as_text(node: Node) -> Node:
+    return Retyped(node, TEXT) if node.type is CHAR else cast(node, TEXT)
 
 
 def compare(symbol: str, left: Node, right: Node) -> Node:

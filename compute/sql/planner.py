@@ -534,8 +534,8 @@ _MAKERS: Final[dict[type, Maker]] = {
 
 def _for_sqlglot(text: str, tokens: list[Token]) -> str:
     """The text without what sqlglot reads differently: LIMIT ALL, which means nothing, strings with
-    escapes or in dollars, which it takes for other things, and ``$1,$2``, which begins a dollar
-    quote for it.
+    escapes or in dollars, which it takes for other things, ``$1,$2``, which begins a dollar quote
+    for it, and ``oid[]``.
     """
     parts: list[str] = []
     position = 0
@@ -547,6 +547,13 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
         elif token.kind == PARAM:
             parts.append(text[position : token.end] + " ")
             position = token.end
+        elif token.value == "oid" and [t.value for t in tokens[index + 1 : index + 3]] == [
+            "[",
+            "]",
+        ]:
+            # sqlglot takes the brackets for a subscript; this is the array's other name.
+            parts += (text[position : token.start], "_oid")
+            position = tokens[index + 2].end
         elif token.value == "all" and index and tokens[index - 1].value == "limit":
             parts.append(text[position : tokens[index - 1].start])
             position = token.end

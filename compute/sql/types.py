@@ -73,7 +73,7 @@ BY_OID: Final[dict[int, SqlType]] = {found.oid: found for found in ALL_TYPES}
 
 # The words of CREATE TABLE and casts; what sqlglot calls a type is in `binder`.
 BY_NAME: Final[dict[str, SqlType]] = {
-    **{found.name: found for found in ALL_TYPES if found not in (VOID, UNKNOWN)},
+    **{found.name: found for found in ALL_TYPES if found not in (VOID, UNKNOWN, REGTYPE)},
     "bool": BOOL, "int8": INT8, "int2": INT2, "int4": INT4, "int": INT4, "float4": FLOAT4,
     "float8": FLOAT8, "float": FLOAT8, "bpchar": BPCHAR, "char": BPCHAR, "varchar": VARCHAR,
     "timestamp": TIMESTAMP, "timestamptz": TIMESTAMPTZ, "decimal": NUMERIC,

@@ -368,10 +368,6 @@ def _accepted(verb: str) -> Callable[[Reader], Plan]:
     return plan
 
 
-def _notify(reader: Reader) -> Plan:
-    raise not_supported("NOTIFY")
-
-
 def _refused(what: str, hint: str | None = None) -> Callable[[Reader], Plan]:
     def plan(reader: Reader) -> Plan:
         raise not_supported(what, hint=hint)
@@ -401,9 +397,9 @@ _STATEMENTS: Final[dict[str, Callable[[Reader], Plan]]] = {
     "checkpoint": _accepted("CHECKPOINT"),
     "reindex": _accepted("REINDEX"),
     "cluster": _accepted("CLUSTER"),
-    "listen": _accepted("LISTEN"),
+    "listen": _refused("LISTEN", "Nothing is ever notified here; poll a table instead."),
     "unlisten": _accepted("UNLISTEN"),
-    "notify": _notify,
+    "notify": _refused("NOTIFY", "Write a row to a table that the others poll."),
     "grant": _refused("GRANT"),
     "revoke": _refused("REVOKE"),
     "prepare": _refused("PREPARE", _PREPARE_HINT),

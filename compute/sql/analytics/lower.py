@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -112,7 +113,7 @@ class Lowering:
             return literal(evaluate(node), node, exact=self.exact)
         carrier = carrier_of(node.type, exact=True)
         self.constants.append((node, carrier))
-        return Lowered(f"CAST(${len(self.constants)} AS {carrier.sql})", carrier)
+        return Lowered(f"CAST({slot_mark(len(self.constants) - 1)} AS {carrier.sql})", carrier)
 
     def _function(self, node: Node) -> Lowered:
         carrier = carrier_of(node.type, exact=True)
@@ -178,7 +179,24 @@ def _written_item(item: Any) -> str:
 
 def quoted(text: str) -> str:
     """A string literal of DuckDB."""
-    return "'" + text.replace("'", "''") + "'"
+    found = "'" + text.replace("'", "''") + "'"
+    if not _MARKS.isdisjoint(found):
+        # What marks places in the query may not stand in its texts.
+        for mark in sorted(_MARKS):
+            found = found.replace(mark, f"' || chr({ord(mark)}) || '")
+        return f"({found})"
+    return found
+
+
+_MARKS: Final = frozenset("\x01\x02\x03\x04")
+
+
+def slot_mark(index: int) -> str:
+    """Stands for a constant until it is known which of them the query really uses."""
+    return f"\x03{index}\x04"
+
+
+SLOT: Final = re.compile("\x03([0-9]+)\x04")
 
 
 def convert(found: Lowered, carrier: Carrier) -> str:

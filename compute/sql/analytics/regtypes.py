@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from compute.sql import binder as plain
 from compute.sql.analytics.arrays import array_type
+from compute.sql.analytics.carriers import element_of
 from compute.sql.analytics.leaves import current
 from compute.sql.casts import cast
 from compute.sql.catalogs import objects
@@ -72,13 +73,14 @@ def type_of(tree: Any) -> tuple[SqlType, int]:
         if word.lower() in REG_TYPES:
             return REG_TYPES[word.lower()], -1
         if word == "ARRAY" and tree.expressions:
-            return array_type(type_of(tree.expressions[0])[0]), -1
+            inner = type_of(tree.expressions[0])[0]
+            return (inner if element_of(inner) is not None else array_type(inner)), -1
         kind: Any = tree.args.get("kind")
         if word == "USERDEFINED" and isinstance(kind, exp.Dot):
             return _named(kind.expression)
         if word == "USERDEFINED":
             name = str(kind.name if hasattr(kind, "name") else kind).lower()
-            if name in REG_TYPES or name in ("int2vector", "oidvector"):
+            if name in REG_TYPES or name in ("int2vector", "oidvector") or name[0] == "_":
                 return _by_name(name), -1
     else:
         name = str(getattr(tree, "name", None) or tree.this).lower().rpartition(".")[2]
@@ -103,6 +105,9 @@ def _named(node: Any) -> tuple[SqlType, int]:
 
 def _by_name(name: str) -> SqlType:
     found = REG_TYPES.get(name) or BY_NAME.get(name)
+    if found is None and name.startswith("_") and name[1:] in BY_NAME:
+        # An array by its internal name.
+        return array_type(BY_NAME[name[1:]])
     if found is None:
         raise CallerMistake(f'type "{name}" does not exist', sqlstate="42704")
     return found

@@ -13,15 +13,16 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from compute.sql.analytics.carriers import from_value, to_value
+from compute.sql.analytics.carriers import Carrier, from_value, to_value
 from compute.sql.analytics.engine import Engine, Job, NeedsExact, Rows
 from compute.sql.analytics.leaves import Leaf, current
+from compute.sql.analytics.lower import SLOT
 from compute.sql.analytics.query import Builder, Query
 from compute.sql.analytics.scans import Budget
 from compute.sql.analytics.sources import scan_mark
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog
-from compute.sql.expressions import Local, ParamSlot
+from compute.sql.expressions import Local, Node, ParamSlot
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike
 from compute.sql.rowcode import (
     compile_function,
@@ -70,14 +71,18 @@ class Statement:
         for scan in self.scans:
             scan.compile(slots)
             sql = sql.replace(scan_mark(scan), scan.sql())
-        self.sql = sql
-        self.constants = _constants(self, slots)
+        used: dict[int, int] = {}
+        self.sql = SLOT.sub(lambda found: f"${used.setdefault(int(found[1]), len(used) + 1)}", sql)
+        wanted = [self.low.constants[index] for index in used]
+        self.constants = _constants(wanted, slots)
 
 
-def _constants(statement: Statement, slots: list[ParamSlot]) -> Callable[[Any, Any], Any]:
+def _constants(
+    wanted: list[tuple[Node, Carrier]], slots: list[ParamSlot]
+) -> Callable[[Any, Any], Any]:
     out = start_step(slots)
     sources = []
-    for index, (node, carrier) in enumerate(statement.low.constants):
+    for index, (node, carrier) in enumerate(wanted):
         source = node.emit(out)
         converter = from_value(carrier)
         if converter is not None:

@@ -24,6 +24,7 @@ from compute.sql.casts import cast
 from compute.sql.catalogs.objects import made_oid
 from compute.sql.catalogs.registry import is_system
 from compute.sql.expressions import Coalesce, Const, Node
+from compute.sql.functions import no_function
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_table
 from compute.sql.select import arg
 from compute.sql.syntax import identifier
@@ -335,6 +336,13 @@ def set_returning(binder: AnalyticBinder, name: str, call: Any) -> tuple[list[st
             step = f"CASE WHEN {step} = 0 THEN error('step size cannot equal zero') ELSE {step} END"
         series = f"generate_series({start}, {stop}, {step})"
         return [f"CAST({series} AS {carrier.sql}[])"], [Leaf("c0", carrier, kind)]
+    if name == "generate_subscripts":
+        nodes = [binder.bind(tree) for tree in call.expressions]
+        if not nodes or element_of(nodes[0].type) is None:
+            raise no_function(name, nodes)
+        base = getattr(nodes[0].type, "lower_bound", 1)
+        series = f"generate_series({base}, len({low.sql(nodes[0])}) + {base - 1})"
+        return [f"CAST({series} AS INTEGER[])"], [Leaf("c0", carrier_of(INT4), INT4)]
     if name == "unnest":
         trees = call.expressions if isinstance(call, exp.Unnest) else [call.this]
         lists, leaves = [], []

@@ -6,6 +6,7 @@ They are called by tools, which know PostgreSQL's own answers; where there is no
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -171,6 +172,11 @@ def _format(session: Any, text: str | None, *values: Any) -> str | None:
     return "".join((*parts, text[position:]))
 
 
+def _json_object(session: Any, *values: Any) -> str:
+    pairs = zip(values[::2], values[1::2])
+    return json.dumps({str(name): value for name, value in pairs}, separators=(", ", " : "))
+
+
 # Name -> ways to call it: argument types, result type, function, and whether NULLs are its own.
 _ANY: Final = SqlType("any", 2276, 4, "any")
 _Way = tuple[tuple[SqlType, ...], SqlType, Function]
@@ -253,7 +259,9 @@ _FUNCTIONS: Final[dict[str, tuple[_Way, ...]]] = {
     "quote_nullable": (((_T,), _T, _quote_nullable),),
     "pg_filenode_relation": (((_O, _O), OID, _nothing),),
 }  # fmt: skip
-_OWN_NULLS: Final = frozenset({"format", "format_type", "pg_get_expr", "quote_nullable"})
+_OWN_NULLS: Final = frozenset(
+    {"format", "json_build_object", "format_type", "pg_get_expr", "quote_nullable"}
+)
 _TO_REG: Final = {"to_regclass": "regclass", "to_regtype": "regtype",
                   "to_regnamespace": "regnamespace", "to_regrole": "regrole",
                   "to_regproc": "regproc"}  # fmt: skip
@@ -284,6 +292,14 @@ def make(name: str, args: list[Node]) -> Node | None:
         from compute.sql.analytics.regtypes import REG_TYPES
 
         return SessionCall(_to_reg(word), (cast(args[0], TEXT),), REG_TYPES[word], nullable=True)
+    if name == "pg_typeof" and len(args) == 1:
+        from compute.sql.analytics.regtypes import REG_TYPES
+
+        return Const(args[0].type.oid, REG_TYPES["regtype"])
+    if name == "json_build_object" and args and len(args) % 2 == 0:
+        kind = BY_OID.get(114, TEXT)
+        known = tuple(cast(arg, TEXT) if arg.type is UNKNOWN else arg for arg in args)
+        return _call(name, _json_object, known, kind)
     if name == "format" and args:
         from compute.sql.analytics.regtypes import cast_reg
 

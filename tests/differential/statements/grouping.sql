@@ -30,11 +30,8 @@ select string_agg(b, '-' order by b) from g;
 select string_agg(distinct b, '-' order by b) from g;
 select string_agg(b, '') from g where false;
 select string_agg(b, null order by b) from g;
--- differs: arrays are not there yet
 select b, array_agg(id order by id) from g group by b order by b;
--- differs: arrays are not there yet
 select array_agg(b order by id) from g;
--- differs: arrays are not there yet
 select array_agg(n order by id) from g;
 select count(*) filter (where a = 1), count(*) filter (where a is null), count(*) from g;
 select b, sum(n) filter (where k) from g group by b order by b;

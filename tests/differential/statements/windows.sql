@@ -63,7 +63,6 @@ select distinct count(*) over (partition by g) from w order by 1;
 select row_number() over () from (select 1) s;
 select id, bool_and(v > 5) over (partition by g) from w order by id;
 select id, string_agg(g, ',') over (order by id) from w order by id;
--- differs: arrays are not there yet
 select id, array_agg(v) over (order by id rows 1 preceding) from w order by id;
 select w1.id, row_number() over (order by w1.id, w2.id) from w w1 join w w2 on w1.g = w2.g order by 1, 2;
 select id, sum(v) over (order by d) from w order by id;
