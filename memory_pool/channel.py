@@ -93,7 +93,7 @@ class Channel(rpc.Service):
         self.peer: rpc.Peer | None = None
         self._world = world
         self._cluster = cluster
-        self._node = node
+        self.node = node
         self._address = address
         self._events = events
         self._shared_memory = shared_memory
@@ -178,7 +178,7 @@ class Channel(rpc.Service):
             clock=self._world.clock,
             cluster=self._cluster,
             address=self._address,
-            hello={"node": self._node, "role": "compute", "incarnation": incarnation},
+            hello={"node": self.node, "role": "compute", "incarnation": incarnation},
             deadline_s=CONNECT_DEADLINE_S,
         )
         if peer.fields["home_epoch"] < home_epoch:
@@ -216,7 +216,7 @@ class Channel(rpc.Service):
         self.reach = Reach(
             self._world,
             cluster=self._cluster,
-            node=self._node,
+            node=self.node,
             incarnation=incarnation,
             shared_memory=self._shared_memory,
         )

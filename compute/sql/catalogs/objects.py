@@ -26,6 +26,16 @@ DEFAULT_COLLATION: Final = 100
 C_COLLATION: Final = 950
 _SCHEMA_OIDS: Final = {"pg_catalog": PG_CATALOG_OID, "public": PUBLIC_OID}
 
+# Columns of the relations of the schema polarless, written as in `pg_columns`.
+POLARLESS: Final[dict[str, str]] = {
+    "nodes": (
+        "name:t role:t state:t this:b epoch:8 mark:8 published:8 sessions:4 catalog_version:8"
+    ),
+    "cache": "name:t value:f",
+    "sessions": "pid:4 usename:n datname:n application_name:t state:t wait:t query:t",
+    "pool": "name:t value:f",
+}
+
 # Internal names, as pg_type has them.
 TYPE_NAMES: Final = {
     16: "bool", 17: "bytea", 18: "char", 19: "name", 20: "int8", 21: "int2", 23: "int4",
@@ -138,6 +148,8 @@ def build(catalog: Catalog) -> Objects:
         for name in names:
             kind = "v" if schema != "pg_catalog" or name in _VIEWS else "r"
             found.add(Relation(made_oid("system", schema, name), schema, name, kind))
+    for name in POLARLESS:
+        found.add(Relation(made_oid("system", "polarless", name), "polarless", name, "v"))
     for table in catalog.tables.values():
         _add_table(found, table)
     return found

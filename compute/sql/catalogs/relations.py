@@ -48,15 +48,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }  # fmt: skip
 # Filled in by the modules that make rows: (schema, name) -> maker.
 MAKERS: Final[dict[tuple[str, str], Maker]] = {}
-POLARLESS: Final[dict[str, str]] = {
-    "nodes": "name:t role:t host:t port:4 pid:4 epoch:8 this:b state:t",
-    "cache": "name:t value:f",
-    "sessions": (
-        "pid:4 usename:n datname:n application_name:t client_addr:t state:t wait:t "
-        "xact_start:z snapshot:8 query:t"
-    ),
-    "pool": "name:t value:f",
-}
 
 
 def maker(schema: str, *names: str) -> Callable[[Maker], Maker]:

@@ -119,6 +119,19 @@ async def test_functions_of_the_catalogs(client: Client) -> None:
     ]
 
 
+async def test_what_the_node_tells_of_itself(client: Client) -> None:
+    text = "select role, state, this, sessions from polarless.nodes"
+    assert await client.run(text) == [("rw", "serving", "t", "1")]
+    assert await client.value("select value > 0 from polarless.cache where name = 'bytes'") == "t"
+    assert await client.value("select count(*) > 1 from polarless.pool") == "t"
+    assert await client.value("select usename from polarless.sessions where pid = 42") == "me"
+    text = (
+        "select a.usename, r.rolsuper from pg_stat_activity a join pg_roles r on rolname = usename"
+    )
+    assert await client.run(text) == [("me", "t")]
+    assert await client.state("select nosuch from polarless.nodes") == "42703"
+
+
 async def test_arrays_in_queries(client: Client) -> None:
     text = (
         "select array[1,2] || 3, (array[5,6])[2], array_length(array[1,2,3], 1), 2 = any('{1,2}')"
