@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from polarless.errors import CallerMistake, Overloaded, PolarlessError
 MEMORY_BYTES_MAX: Final = 512 * 1024 * 1024
 RUNNING_MAX: Final = 4
 THREADS: Final = 2
+SWITCH_INTERVAL_S: Final = 0.0005
 
 
 class NeedsExact(Exception):
@@ -60,6 +62,9 @@ class Engine:
     async def slot(self) -> AsyncIterator[None]:
         """Wait for one's turn, and have it."""
         async with self._running:
+            if self._instance is None:
+                # Importing takes a tenth of a second, which the loop cannot spare.
+                await self.call(self._prepare, lambda: None)
             yield
 
     @asynccontextmanager
@@ -88,6 +93,11 @@ class Engine:
             raise
 
     # In the worker thread.
+
+    def _prepare(self) -> None:
+        import numpy as np  # noqa: F401
+
+        self.connect(()).close()
 
     def connect(self, functions: Sequence[Function]) -> Any:
         """A connection on which the functions are known."""
@@ -126,6 +136,9 @@ class Engine:
 def _open() -> Any:
     import duckdb
 
+    # How long a thread keeps the interpreter while another one wants it. The default of 5 ms is
+    # what a session would wait, several times over, while our code runs inside of a query.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     instance = duckdb.connect(
         ":memory:",
         config={
