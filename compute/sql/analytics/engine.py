@@ -4,7 +4,8 @@
 * A query runs in a worker thread. Cancelling the statement interrupts it.
 * At most `RUNNING_MAX` queries run or hold results at a time; others wait in line.
 
-DuckDB and numpy are imported with the first query: a node that never runs one pays nothing.
+DuckDB and numpy are imported when the node starts: importing takes a tenth of a second, which the
+loop cannot spare later. The instance itself is made by the first query, in the thread.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+
+import duckdb
 
 from compute.sql.analytics.leaves import Function, current
 from compute.sql.analytics.udf import COMMON
@@ -62,9 +65,6 @@ class Engine:
     async def slot(self) -> AsyncIterator[None]:
         """Wait for one's turn, and have it."""
         async with self._running:
-            if self._instance is None:
-                # Importing takes a tenth of a second, which the loop cannot spare.
-                await self.call(self._prepare, lambda: None)
             yield
 
     @asynccontextmanager
@@ -93,11 +93,6 @@ class Engine:
             raise
 
     # In the worker thread.
-
-    def _prepare(self) -> None:
-        import numpy as np  # noqa: F401
-
-        self.connect(()).close()
 
     def connect(self, functions: Sequence[Function]) -> Any:
         """A connection on which the functions are known."""
@@ -134,8 +129,6 @@ class Engine:
 
 
 def _open() -> Any:
-    import duckdb
-
     # How long a thread keeps the interpreter while another one wants it. The default of 5 ms is
     # what a session would wait, several times over, while our code runs inside of a query.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -202,8 +195,6 @@ class Rows:
         return self._guarded(work)
 
     def _guarded(self, work: Callable[[], Any]) -> Any:
-        import duckdb
-
         current.session, current.catalog = self._job.session, self._job.catalog
         current.error = None
         try:
@@ -225,8 +216,6 @@ _INT = re.compile(r"INT(?:16|32|64|128)\b")
 
 def understood(error: Any) -> Exception:
     """What DuckDB's error means to a client of PostgreSQL."""
-    import duckdb
-
     text = str(error)
     if isinstance(error, (duckdb.OutOfRangeException, duckdb.ConversionException)):
         if "DECIMAL" in text or "decimal" in text:

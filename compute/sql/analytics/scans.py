@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from compute.sql.access import Access, choose
 from compute.sql.analytics.carriers import Carrier, carrier_of, from_value
 from compute.sql.analytics.leaves import current
@@ -187,8 +189,6 @@ class Columns:
 
     def arrays(self) -> list[Any]:
         """One array per column."""
-        import numpy as np
-
         self.pack(all_=True)
         result = []
         for chunks in self._chunks:
@@ -215,8 +215,6 @@ _KINDS: Final = {
 
 def to_array(values: list[Any], carrier: Carrier) -> Any:
     """Values of a column, None for NULL, as DuckDB takes them."""
-    import numpy as np
-
     kind = _KINDS.get(carrier.sql)
     if kind is None:
         array = np.empty(len(values), dtype=object)
@@ -240,8 +238,6 @@ def to_array(values: list[Any], carrier: Carrier) -> Any:
 
 def _as_texts(numbers: Any) -> Any:
     """An array of floats as that of a chunk with NaN."""
-    import numpy as np
-
     array = np.empty(len(numbers), dtype=object)
     array[:] = [None if value is None else repr(value) for value in numbers.tolist()]
     return array
