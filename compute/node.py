@@ -190,6 +190,7 @@ class ComputeNode(rpc.Service):
         if self.role.state == roles.PROMOTING:
             self.role.on("caught_up")
         engine.admitted()
+        self.server.role_changed()
         return {
             "fenced_ms": took.fenced_us / 1000,
             "caught_up_ms": took.caught_up_us / 1000,

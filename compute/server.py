@@ -112,6 +112,11 @@ class SqlServer:
                     continue
             session.die(error)
 
+    def role_changed(self) -> None:
+        """This node may write now, or no more: clients that watch ``in_hot_standby`` are told."""
+        for session in self._sessions.values():
+            session.report_role()
+
     def cancel(self, pid: int, key: bytes) -> None:
         """Interrupt what a session waits for, if the key is its own."""
         session = self._sessions.get(pid)

@@ -26,6 +26,14 @@ class PolarlessError(Exception):
     """Base of all: ``message`` for people, ``sqlstate`` for drivers, ``hint`` on what to do."""
 
     sqlstate = "XX000"
+    # What a client may want to know besides: where in the statement (characters from 1), in the
+    # middle of what, and the names of what is concerned. Set where they are known.
+    position: int | None = None
+    context: str | None = None
+    schema_name: str | None = None
+    table_name: str | None = None
+    column_name: str | None = None
+    constraint_name: str | None = None
 
     def __init__(
         self,

@@ -93,7 +93,24 @@ def copy_in_response(column_count: int) -> bytes:
 
 def error_response(error: PolarlessError, *, severity: str = "ERROR") -> bytes:
     """An error, or with ``severity`` FATAL the last word of a connection."""
-    return message(b"E", _fields(severity, error.sqlstate, error.message, error.detail, error.hint))
+    return message(
+        b"E",
+        _fields(
+            severity,
+            error.sqlstate,
+            error.message,
+            error.detail,
+            error.hint,
+            (
+                (b"P", str(error.position) if error.position else None),
+                (b"W", error.context),
+                (b"s", error.schema_name),
+                (b"t", error.table_name),
+                (b"c", error.column_name),
+                (b"n", error.constraint_name),
+            ),
+        ),
+    )
 
 
 def notice_response(severity: str, sqlstate: str, text: str) -> bytes:
@@ -112,10 +129,17 @@ def split_rows(rows: bytes, row_count_max: int) -> tuple[int, int]:
     return count, position
 
 
-def _fields(severity: str, sqlstate: str, text: str, detail: str | None, hint: str | None) -> bytes:
+def _fields(
+    severity: str,
+    sqlstate: str,
+    text: str,
+    detail: str | None,
+    hint: str | None,
+    more: tuple[tuple[bytes, str | None], ...] = (),
+) -> bytes:
     fields: Iterable[tuple[bytes, str | None]] = (
         (b"S", severity), (b"V", severity), (b"C", sqlstate),
-        (b"M", text), (b"D", detail), (b"H", hint),
+        (b"M", text), (b"D", detail), (b"H", hint), *more,
     )  # fmt: skip
     return (
         b"".join(

@@ -46,6 +46,8 @@ def on_discard(session: Session, ready: Ready, then: Then) -> None:
         session.statement_bytes = 0
         session.portals.clear()
         session.settings.reset_all()
+        if session.sql.advisory is not None:
+            session.sql.advisory.end_session()
     then(session, backend.command_complete(f"DISCARD {what}"))
 
 

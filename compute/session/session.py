@@ -29,7 +29,7 @@ from compute.pgwire import backend, frontend
 from compute.session import hot, transactions, waits
 from compute.session.link import Link
 from compute.session.messages import HANDLERS
-from compute.session.settings import Settings
+from compute.session.settings import SEVERITIES, Settings
 from compute.session.timeouts import Timeouts
 from compute.session.waits import Committing
 from compute.sql.plan import SqlState
@@ -115,7 +115,14 @@ class Session(Link):
 
     def notice(self, severity: str, sqlstate: str, message: str) -> None:
         """Tell the client something that is not an error."""
-        self.out.append(backend.notice_response(severity, sqlstate, message))
+        if SEVERITIES[severity] >= self.settings.notices_from:
+            self.out.append(backend.notice_response(severity, sqlstate, message))
+
+    def report_role(self) -> None:
+        """The node's role has changed: a ParameterStatus may come at any time."""
+        self._report("in_hot_standby", self.settings.show("in_hot_standby"))
+        if self.wait is None and not self._processing and not self.writes_paused:
+            self.flush()
 
     def _report(self, name: str, value: str) -> None:
         self.out.append(backend.parameter_status(name, value))
@@ -309,6 +316,8 @@ class Session(Link):
         self.script.clear()
         self.drop_input()
         waits.abandon(self, error)
+        if self.sql.advisory is not None:
+            self.sql.advisory.end_all()
         self.host.forget(self)
 
     def roll_back(self) -> None:

@@ -104,6 +104,15 @@ REPORTED: Final[dict[str, str]] = {
 }
 
 BOOLEANS: Final = frozenset(name for name, value in DEFAULTS.items() if value in ("on", "off"))
+# What a client hears of, from ``client_min_messages`` up.
+SEVERITIES: Final = {"DEBUG": 0, "LOG": 1, "NOTICE": 2, "INFO": 5, "WARNING": 3, "ERROR": 4}
+_LEVELS: Final = {
+    **dict.fromkeys(("debug", "debug1", "debug2", "debug3", "debug4", "debug5"), 0),
+    "log": 1,
+    "notice": 2,
+    "warning": 3,
+    "error": 4,
+}
 _TIMEOUTS: Final = frozenset(
     {
         "idle_in_transaction_session_timeout",
@@ -145,6 +154,7 @@ class Settings:
         self.idle_in_transaction_s = 0.0
         self.idle_s = 0.0
         self.idle_timeouts = False
+        self.notices_from = SEVERITIES["NOTICE"]
         self.isolation = "read committed"
         self.read_only = False
         for name, value in startup.items():
@@ -238,13 +248,18 @@ class Settings:
             self._report(REPORTED[name], now)
 
     def _refresh(self) -> None:
-        self.statement_timeout_s = int(self.show("statement_timeout")) / 1000
-        self.lock_timeout_s = int(self.show("lock_timeout")) / 1000
-        self.idle_in_transaction_s = int(self.show("idle_in_transaction_session_timeout")) / 1000
-        self.idle_s = int(self.show("idle_session_timeout")) / 1000
+        self.statement_timeout_s = self._seconds("statement_timeout")
+        self.lock_timeout_s = self._seconds("lock_timeout")
+        self.idle_in_transaction_s = self._seconds("idle_in_transaction_session_timeout")
+        self.idle_s = self._seconds("idle_session_timeout")
         self.idle_timeouts = bool(self.idle_in_transaction_s or self.idle_s)
+        self.notices_from = _LEVELS[self.show("client_min_messages")]
         self.isolation = self.show("default_transaction_isolation")
         self.read_only = self.show("default_transaction_read_only") == "on"
+
+    def _seconds(self, name: str) -> float:
+        value = self._values.get(name)
+        return _milliseconds(name, value) / 1000 if value else 0.0
 
     def _checked(self, name: str, value: str) -> str:
         """The value in its canonical spelling."""
@@ -264,9 +279,13 @@ class Settings:
                 return "on" if small in _TRUE else "off"
             raise CallerMistake(f'parameter "{name}" requires a Boolean value', sqlstate="22023")
         if name in _TIMEOUTS:
-            return str(_milliseconds(name, small))
+            return _shown_time(_milliseconds(name, small))
         if name == "default_transaction_isolation" and small not in _ISOLATIONS:
             raise _invalid(name, value, hint="Available values: " + ", ".join(_ISOLATIONS) + ".")
+        if name == "client_min_messages":
+            if small not in _LEVELS:
+                raise _invalid(name, value, hint="Available values: " + ", ".join(_LEVELS) + ".")
+            return small
         if name == "client_encoding":
             if small.strip("'").replace("-", "") not in ("utf8", "unicode", "sql_ascii"):
                 raise _invalid(name, value, hint="This server speaks UTF8 only.")
@@ -291,6 +310,15 @@ def _milliseconds(name: str, text: str) -> int:
             sqlstate="22023",
         )
     return milliseconds
+
+
+def _shown_time(milliseconds: int) -> str:
+    """In the largest unit that leaves a whole number, as PostgreSQL shows it."""
+    for unit in ("d", "h", "min", "s"):
+        whole, rest = divmod(milliseconds, int(_UNITS_MS[unit]))
+        if whole and not rest:
+            return f"{whole}{unit}"
+    return f"{milliseconds}ms" if milliseconds else "0"
 
 
 def _unknown(name: str) -> CallerMistake:

@@ -30,6 +30,10 @@ def on_query(session: Session, body: bytes) -> None:
     """Q: run the statements, answer each, then ReadyForQuery."""
     session.mode = ANSWER_READY
     session.unnamed_portal = None
+    if session.held:
+        # A pipeline without a Sync: its implicit transaction ends with this Query.
+        session.out.append(session.held)
+        session.held = b""
     text = frontend.parse_query(body)
     if text.find(";") < 0 or text.find(";") == len(text) - 1:
         session.script = [text]

@@ -56,6 +56,7 @@ class Timeouts:
     def statement_over(self) -> None:
         """The statement has ended."""
         self._deadline = 0.0
+        self._session.sql.sleeps_until = 0.0
         self._lock_seen = None
         if self._timer is not None:
             self.cancel()

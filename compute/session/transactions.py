@@ -38,15 +38,13 @@ SET = backend.command_complete("SET")
 RELEASE = backend.command_complete("RELEASE")
 EMPTY = backend.EMPTY_QUERY
 
-_ALREADY = backend.notice_response("WARNING", "25001", "there is already a transaction in progress")
-_NONE = backend.notice_response("WARNING", "25P01", "there is no transaction in progress")
+_ALREADY = ("WARNING", "25001", "there is already a transaction in progress")
+_NONE = ("WARNING", "25P01", "there is no transaction in progress")
 _EXIT_TEXT = re.compile(
     r"(?:\s|;|--[^\n]*|/\*.*?\*/)*(?:$|(?:rollback|abort|commit|end)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-_SET_NONE = backend.notice_response(
-    "WARNING", "25P01", "SET TRANSACTION can only be used in transaction blocks"
-)
+_SET_NONE = ("WARNING", "25P01", "SET TRANSACTION can only be used in transaction blocks")
 NO_OPTIONS = TransactionOptions()
 
 
@@ -126,6 +124,8 @@ def end(session: Session, *, committed: bool) -> None:
     session.portals.clear()
     session.unnamed_portal = None
     session.start_us = 0
+    if session.sql.advisory is not None:
+        session.sql.advisory.end_transaction()
     if committed:
         session.settings.commit()
         session.stats.commits += 1
@@ -153,6 +153,7 @@ def abort(session: Session) -> None:
     if txn is None:
         return
     if session.savepoints:
+        session.planner.rolled_back(session)
         txn.rollback_to(session.savepoints[-1].mark)
     else:
         session.txn = None
@@ -165,7 +166,7 @@ def abort(session: Session) -> None:
 def on_begin(session: Session, ready: Ready, then: Then) -> None:
     """BEGIN, START TRANSACTION: also turns an implicit transaction into a block."""
     if session.explicit:
-        session.out.append(_ALREADY)
+        session.notice(*_ALREADY)
     else:
         if session.txn is None:
             options, settings = ready.plan.argument or NO_OPTIONS, session.settings
@@ -184,7 +185,7 @@ def on_commit(session: Session, ready: Ready, then: Then) -> None:
         on_rollback(session, ready, then)
         return
     if not session.explicit:
-        session.out.append(_NONE)
+        session.notice(*_NONE)
     if session.txn is None:
         end(session, committed=True)
         then(session, COMMIT)
@@ -196,7 +197,7 @@ def on_commit(session: Session, ready: Ready, then: Then) -> None:
 def on_rollback(session: Session, ready: Ready, then: Then) -> None:
     """ROLLBACK, ABORT."""
     if not session.explicit:
-        session.out.append(_NONE)
+        session.notice(*_NONE)
     chained = _chain(session, ready)
     rollback(session)
     if chained is not None:
@@ -226,6 +227,7 @@ def on_rollback_to(session: Session, ready: Ready, then: Then) -> None:
     index = _find(session, ready.plan.argument)
     savepoint = session.savepoints[index]
     assert session.txn is not None
+    session.planner.rolled_back(session)
     session.txn.rollback_to(savepoint.mark)
     session.settings.rollback(savepoint.settings_mark)
     del session.savepoints[index + 1 :]
@@ -237,7 +239,7 @@ def on_set_transaction(session: Session, ready: Ready, then: Then) -> None:
     """SET TRANSACTION: isolation level and access mode of the block that has just begun."""
     options = ready.plan.argument or NO_OPTIONS
     if not session.explicit or session.txn is None:
-        session.out.append(_SET_NONE)
+        session.notice(*_SET_NONE)
     else:
         if options.isolation is not None:
             set_isolation(session, options.isolation)

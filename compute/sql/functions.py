@@ -12,7 +12,7 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from compute.sql import datetimes, numerics
+from compute.sql import datetimes, numerics, waiting
 from compute.sql.casts import can_cast, cast
 from compute.sql.expressions import (
     Body,
@@ -441,7 +441,23 @@ OF_SESSION: Final[dict[str, tuple[SessionSignature, ...]]] = {
     "txid_current": (SessionSignature((), INT8, _transaction_id),),
     "clock_timestamp": (SessionSignature((), TIMESTAMPTZ, _clock),),
     "statement_timestamp": (SessionSignature((), TIMESTAMPTZ, _clock),),
-    "pg_advisory_unlock_all": (SessionSignature((), VOID, _nothing),),
+    "pg_sleep": (SessionSignature((FLOAT8,), VOID, waiting.sleep),),
+    **{
+        name: tuple(SessionSignature(args, kind, function) for args in _LOCK_ARGS)
+        for name, kind, function in (
+            ("pg_advisory_lock", VOID, waiting.lock),
+            ("pg_try_advisory_lock", BOOL, waiting.try_lock),
+            ("pg_advisory_xact_lock", VOID, waiting.xact_lock),
+            ("pg_try_advisory_xact_lock", BOOL, waiting.try_xact_lock),
+            ("pg_advisory_unlock", BOOL, waiting.unlock),
+            ("pg_advisory_lock_shared", VOID, waiting.no_shared),
+            ("pg_try_advisory_lock_shared", BOOL, waiting.no_shared),
+            ("pg_advisory_xact_lock_shared", VOID, waiting.no_shared),
+            ("pg_try_advisory_xact_lock_shared", BOOL, waiting.no_shared),
+            ("pg_advisory_unlock_shared", BOOL, waiting.no_shared),
+        )
+    },
+    "pg_advisory_unlock_all": (SessionSignature((), VOID, waiting.unlock_all),),
     "pg_encoding_to_char": (SessionSignature((INT4,), NAME, _encoding_name),),
     "obj_description": (SessionSignature((OID, NAME), TEXT, _null, nullable=True),),
 }
@@ -487,12 +503,6 @@ def make(name: str, args: list[Node]) -> Node:
         if found is not None:
             own, converted = found
             return SessionCall(own.function, converted, own.result, nullable=own.nullable)
-    if name in ("pg_advisory_lock", "pg_advisory_unlock", "pg_try_advisory_lock"):
-        raise CallerMistake(
-            f"{name}() is not supported",
-            sqlstate="0A000",
-            hint="Lock a row with UPDATE instead.",
-        )
     raise no_function(name, args)
 
 

@@ -97,13 +97,17 @@ class SettingsLike(Protocol):
 class SqlState:
     """What the planner keeps in a session: one of these per session, made by the session."""
 
-    __slots__ = ("catalog", "predicted")
+    __slots__ = ("advisory", "catalog", "predicted", "sleeps_until")
 
     def __init__(self) -> None:
         # The catalog as this transaction sees it after its own DDL (`planner.OwnCatalog`).
         self.catalog: Any = None
         # The shape of the previous simple query (`shapes.Shape`).
         self.predicted: Any = None
+        # The session's advisory locks (`waiting.AdvisoryLocks`), once it has asked for one.
+        self.advisory: Any = None
+        # When the pause of the statement at hand ends.
+        self.sleeps_until = 0.0
 
 
 class SessionLike(Protocol):

@@ -238,6 +238,9 @@ class FakeEngine:
         self.committed += txn.writes
         done(1, None)
 
+    def catalog_changed(self) -> None:
+        self.catalog_version += 1
+
     def rollback(self, txn: FakeTransaction) -> None:
         if not txn.ended:
             txn.ended = True
@@ -364,12 +367,16 @@ class FakePlanner:
         self.engine = engine
         self.prepared = 0
         self.aborted = 0
+        self.rollbacks_seen = 0
         self.copy_gate: asyncio.Event | None = None
-        self.columns_now = _ONE
+        self.columns_now: tuple[Column, ...] = _ONE
         self._plans: dict[tuple[str, int], Plan] = {}
 
     def split(self, text: str) -> list[str]:
         return [part for part in text.split(";") if part.strip()]
+
+    def rolled_back(self, session: Any) -> None:
+        self.rollbacks_seen += 1
 
     def prepare_simple(self, session: Any, text: str) -> tuple[Bound, Sequence[Any]]:
         return self.prepare(session, text, ()).bind(), ()
@@ -488,6 +495,14 @@ class Connection:
             await asyncio.sleep(0)
             self.harness.clock.run()
         return self.take()
+
+    def is_read(self) -> bool:
+        """Whether the server takes more from the socket."""
+        return self.transport.reading
+
+    def is_closed(self) -> bool:
+        """Whether the server has closed it."""
+        return self.transport.closed
 
     def lose(self) -> None:
         """The client is gone."""

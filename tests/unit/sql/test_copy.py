@@ -88,7 +88,7 @@ async def test_what_is_wrong_with_a_line(
         with pytest.raises(PolarlessError) as caught:
             await client.copy("copy t from stdin", data)
         assert caught.value.sqlstate == state
-        assert line in (caught.value.detail or "")
+        assert line in (caught.value.context or caught.value.detail or "")
         await client.run("rollback")
         assert await client.value("select count(*) from t") == "0"
 
