@@ -23,9 +23,11 @@ from compute.sql.types import (
     BY_NAME,
     BY_OID,
     INT2,
+    NAME_ARRAY,
     OID,
     PARSERS,
     TEXT,
+    TEXT_ARRAY,
     TEXT_OUTPUT,
     UNKNOWN,
     VOID,
@@ -268,6 +270,14 @@ def _vector(name: str, oid: int, element: SqlType) -> ArrayType:
     PARSERS[kind] = lambda source: [PARSERS[element](item) for item in source.split()]
     return kind
 
+
+def _from_text(kind: ArrayType) -> Callable[[Any], bytes]:
+    return lambda text: array_binary(parse_array(text, kind.element), kind)
+
+
+# Arrays that functions of the session give as text.
+BINARY_OUTPUT[TEXT_ARRAY] = _from_text(ARRAYS[1009])
+BINARY_OUTPUT[NAME_ARRAY] = _from_text(ARRAYS[1003])
 
 INT2VECTOR: Final = _vector("int2vector", 22, INT2)
 OIDVECTOR: Final = _vector("oidvector", 30, OID)

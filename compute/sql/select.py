@@ -296,11 +296,9 @@ def output_name(node: Any, text: str) -> str:
             # A cast's type gives no name here.
             default = default.this
         name = "?column?" if default is None else output_name(default, text)
-        return "case" if name in ("?column?", "bool") else name
+        return "case" if name == "?column?" else name
     if isinstance(node, exp.Trim) and node.args.get("position"):
         return trim_name(node)
-    if isinstance(node, exp.Boolean):
-        return "bool"
     if isinstance(node, exp.Dot):
         return output_name(node.expression, text)
     operator = isinstance(node, (exp.Binary, exp.Unary, exp.Connector, exp.Predicate))

@@ -287,6 +287,7 @@ BINARY_OUTPUT: Final[dict[SqlType, Callable[[Any], bytes]]] = {
     **TEXT_OUTPUT,
     BOOL: lambda value: b"\1" if value else b"\0",
     BYTEA: bytes,
+    CHAR: lambda value: value.encode()[:1] or b"\0",
     INT2: _I2.pack,
     INT4: _I4.pack,
     INT8: _I8.pack,

@@ -78,7 +78,9 @@ RULES[ArrayNode] = _array_rule
 def bind_array(binder: AnalyticBinder, node: Any) -> Node:
     """``ARRAY[...]`` or ``ARRAY(SELECT ...)``."""
     items = node.expressions
-    if len(items) == 1 and isinstance(items[0], (exp.Select, exp.SetOperation, exp.Subquery)):
+    if len(items) == 1 and isinstance(
+        items[0], (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
+    ):
         query = binder.builder.subquery(items[0], binder.level)
         if len(query.leaves) != 1:
             raise CallerMistake("subquery must return only one column", sqlstate="42601")
@@ -345,6 +347,9 @@ def function(name: str, args: list[Node]) -> Node | None:
     if name == "array_append" and count == 2:
         return _loose((args[0], cast(args[1], element)), _append, kind)
     if name == "array_prepend" and count == 2:
+        if element_of(args[0].type) is not None:
+            # sqlglot puts the array first.
+            args = [args[1], args[0]]
         return _loose((cast(args[0], element), args[1]), _prepend, kind)
     if name == "array_remove" and count == 2:
         return _loose((args[0], cast(args[1], element)), _remove, kind)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 INFORMATION_SCHEMA: Final[dict[str, str]] = {
-    "administrable_role_authorizations": "grantee:n role_name:n is_grantable:v",
-    "applicable_roles": "grantee:n role_name:n is_grantable:v",
+    "administrable_role_authorizations": "grantee:n role_name:n is_grantable:w",
+    "applicable_roles": "grantee:n role_name:n is_grantable:w",
     "attributes": (
         "udt_catalog:n udt_schema:n udt_name:n attribute_name:n ordinal_position:4 "
-        "attribute_default:v is_nullable:v data_type:v character_maximum_length:4 "
+        "attribute_default:v is_nullable:w data_type:v character_maximum_length:4 "
         "character_octet_length:4 character_set_catalog:n character_set_schema:n "
         "character_set_name:n collation_catalog:n collation_schema:n collation_name:n "
         "numeric_precision:4 numeric_precision_radix:4 numeric_scale:4 datetime_precision:4 "
         "interval_type:v interval_precision:4 attribute_udt_catalog:n attribute_udt_schema:n "
         "attribute_udt_name:n scope_catalog:n scope_schema:n scope_name:n maximum_cardinality:4 "
-        "dtd_identifier:n is_derived_reference_attribute:v"
+        "dtd_identifier:n is_derived_reference_attribute:w"
     ),
     "character_sets": (
         "character_set_catalog:n character_set_schema:n character_set_name:n "
@@ -49,7 +49,7 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
     ),
     "column_privileges": (
         "grantor:n grantee:n table_catalog:n table_schema:n table_name:n column_name:n "
-        "privilege_type:v is_grantable:v"
+        "privilege_type:v is_grantable:w"
     ),
     "column_udt_usage": (
         "udt_catalog:n udt_schema:n udt_name:n table_catalog:n table_schema:n table_name:n "
@@ -57,16 +57,16 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
     ),
     "columns": (
         "table_catalog:n table_schema:n table_name:n column_name:n ordinal_position:4 "
-        "column_default:v is_nullable:v data_type:v character_maximum_length:4 "
+        "column_default:v is_nullable:w data_type:v character_maximum_length:4 "
         "character_octet_length:4 numeric_precision:4 numeric_precision_radix:4 numeric_scale:4 "
         "datetime_precision:4 interval_type:v interval_precision:4 character_set_catalog:n "
         "character_set_schema:n character_set_name:n collation_catalog:n collation_schema:n "
         "collation_name:n domain_catalog:n domain_schema:n domain_name:n udt_catalog:n "
         "udt_schema:n udt_name:n scope_catalog:n scope_schema:n scope_name:n "
-        "maximum_cardinality:4 dtd_identifier:n is_self_referencing:v is_identity:v "
+        "maximum_cardinality:4 dtd_identifier:n is_self_referencing:w is_identity:w "
         "identity_generation:v identity_start:v identity_increment:v identity_maximum:v "
-        "identity_minimum:v identity_cycle:v is_generated:v generation_expression:v "
-        "is_updatable:v"
+        "identity_minimum:v identity_cycle:w is_generated:v generation_expression:v "
+        "is_updatable:w"
     ),
     "constraint_column_usage": (
         "table_catalog:n table_schema:n table_name:n column_name:n constraint_catalog:n "
@@ -81,7 +81,7 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
     ),
     "domain_constraints": (
         "constraint_catalog:n constraint_schema:n constraint_name:n domain_catalog:n "
-        "domain_schema:n domain_name:n is_deferrable:v initially_deferred:v"
+        "domain_schema:n domain_name:n is_deferrable:w initially_deferred:w"
     ),
     "domain_udt_usage": (
         "udt_catalog:n udt_schema:n udt_name:n domain_catalog:n domain_schema:n domain_name:n"
@@ -137,7 +137,7 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
     ),
     "parameters": (
         "specific_catalog:n specific_schema:n specific_name:n ordinal_position:4 parameter_mode:v "
-        "is_result:v as_locator:v parameter_name:n data_type:v character_maximum_length:4 "
+        "is_result:w as_locator:w parameter_name:n data_type:v character_maximum_length:4 "
         "character_octet_length:4 character_set_catalog:n character_set_schema:n "
         "character_set_name:n collation_catalog:n collation_schema:n collation_name:n "
         "numeric_precision:4 numeric_precision_radix:4 numeric_scale:4 datetime_precision:4 "
@@ -152,22 +152,22 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
     ),
     "role_column_grants": (
         "grantor:n grantee:n table_catalog:n table_schema:n table_name:n column_name:n "
-        "privilege_type:v is_grantable:v"
+        "privilege_type:v is_grantable:w"
     ),
     "role_routine_grants": (
         "grantor:n grantee:n specific_catalog:n specific_schema:n specific_name:n "
-        "routine_catalog:n routine_schema:n routine_name:n privilege_type:v is_grantable:v"
+        "routine_catalog:n routine_schema:n routine_name:n privilege_type:v is_grantable:w"
     ),
     "role_table_grants": (
         "grantor:n grantee:n table_catalog:n table_schema:n table_name:n privilege_type:v "
-        "is_grantable:v with_hierarchy:v"
+        "is_grantable:w with_hierarchy:w"
     ),
     "role_udt_grants": (
-        "grantor:n grantee:n udt_catalog:n udt_schema:n udt_name:n privilege_type:v is_grantable:v"
+        "grantor:n grantee:n udt_catalog:n udt_schema:n udt_name:n privilege_type:v is_grantable:w"
     ),
     "role_usage_grants": (
         "grantor:n grantee:n object_catalog:n object_schema:n object_name:n object_type:v "
-        "privilege_type:v is_grantable:v"
+        "privilege_type:v is_grantable:w"
     ),
     "routines": (
         "specific_catalog:n specific_schema:n specific_name:n routine_catalog:n routine_schema:n "
@@ -179,12 +179,12 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
         "interval_type:v interval_precision:4 type_udt_catalog:n type_udt_schema:n "
         "type_udt_name:n scope_catalog:n scope_schema:n scope_name:n maximum_cardinality:4 "
         "dtd_identifier:n routine_body:v routine_definition:v external_name:v external_language:v "
-        "parameter_style:v is_deterministic:v sql_data_access:v is_null_call:v sql_path:v "
-        "schema_level_routine:v max_dynamic_result_sets:4 is_user_defined_cast:v "
-        "is_implicitly_invocable:v security_type:v to_sql_specific_catalog:n "
-        "to_sql_specific_schema:n to_sql_specific_name:n as_locator:v created:z last_altered:z "
-        "new_savepoint_level:v is_udt_dependent:v result_cast_from_data_type:v "
-        "result_cast_as_locator:v result_cast_char_max_length:4 result_cast_char_octet_length:4 "
+        "parameter_style:v is_deterministic:w sql_data_access:v is_null_call:w sql_path:v "
+        "schema_level_routine:w max_dynamic_result_sets:4 is_user_defined_cast:w "
+        "is_implicitly_invocable:w security_type:v to_sql_specific_catalog:n "
+        "to_sql_specific_schema:n to_sql_specific_name:n as_locator:w created:z last_altered:z "
+        "new_savepoint_level:w is_udt_dependent:w result_cast_from_data_type:v "
+        "result_cast_as_locator:w result_cast_char_max_length:4 result_cast_char_octet_length:4 "
         "result_cast_char_set_catalog:n result_cast_char_set_schema:n result_cast_char_set_name:n "
         "result_cast_collation_catalog:n result_cast_collation_schema:n "
         "result_cast_collation_name:n result_cast_numeric_precision:4 "
@@ -202,21 +202,21 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
     "sequences": (
         "sequence_catalog:n sequence_schema:n sequence_name:n data_type:v numeric_precision:4 "
         "numeric_precision_radix:4 numeric_scale:4 start_value:v minimum_value:v maximum_value:v "
-        "increment:v cycle_option:v"
+        "increment:v cycle_option:w"
     ),
     "table_constraints": (
         "constraint_catalog:n constraint_schema:n constraint_name:n table_catalog:n "
-        "table_schema:n table_name:n constraint_type:v is_deferrable:v initially_deferred:v "
-        "enforced:v nulls_distinct:v"
+        "table_schema:n table_name:n constraint_type:v is_deferrable:w initially_deferred:w "
+        "enforced:w nulls_distinct:w"
     ),
     "table_privileges": (
         "grantor:n grantee:n table_catalog:n table_schema:n table_name:n privilege_type:v "
-        "is_grantable:v with_hierarchy:v"
+        "is_grantable:w with_hierarchy:w"
     ),
     "tables": (
         "table_catalog:n table_schema:n table_name:n table_type:v self_referencing_column_name:n "
         "reference_generation:v user_defined_type_catalog:n user_defined_type_schema:n "
-        "user_defined_type_name:n is_insertable_into:v is_typed:v commit_action:v"
+        "user_defined_type_name:n is_insertable_into:w is_typed:w commit_action:v"
     ),
     "triggered_update_columns": (
         "trigger_catalog:n trigger_schema:n trigger_name:n event_object_catalog:n "
@@ -247,7 +247,7 @@ INFORMATION_SCHEMA: Final[dict[str, str]] = {
     ),
     "views": (
         "table_catalog:n table_schema:n table_name:n view_definition:v check_option:v "
-        "is_updatable:v is_insertable_into:v is_trigger_updatable:v is_trigger_deletable:v "
-        "is_trigger_insertable_into:v"
+        "is_updatable:w is_insertable_into:w is_trigger_updatable:w is_trigger_deletable:w "
+        "is_trigger_insertable_into:w"
     ),
 }

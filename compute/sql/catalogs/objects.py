@@ -273,6 +273,9 @@ def reg_oid(current: Any, word: str, text: str) -> int:
     found = find_oid(current, word, text)
     if found is not None:
         return found
+    parts = split_name(text)
+    if len(parts) > 1 and parts[-2] not in of(current).schemas:
+        raise CallerMistake(f'schema "{parts[-2]}" does not exist', sqlstate="3F000")
     if word == "regclass":
         raise CallerMistake(f'relation "{text}" does not exist', sqlstate="42P01")
     if word == "regtype":

@@ -139,6 +139,8 @@ def defaults(objects: Objects, session: Any) -> Iterable[Row]:
 
 def default_text(default: str, kind: SqlType) -> str:
     """A column's default as pg_get_expr prints it: a literal with its type."""
+    if default in ("TRUE", "FALSE"):
+        return default.lower()
     if default.startswith("'") and default.endswith("'"):
         return f"{default}::{'bpchar' if kind is BPCHAR else kind.name}"
     return default
@@ -179,7 +181,8 @@ def _type(kind: SqlType) -> Row:
         "typispreferred": kind.oid in (16, 25, 26, 701, 1184),
         "typisdefined": True,
         "typdelim": ",",
-        "typelem": kind.element.oid if isinstance(kind, ArrayType) else 0,
+        # A name is an array of characters of old.
+        "typelem": kind.element.oid if isinstance(kind, ArrayType) else 18 if name == "name" else 0,
         "typarray": kind.array_oid,
         "typinput": made_oid("proc", prefix + "in"),
         "typoutput": made_oid("proc", prefix + "out"),

@@ -29,7 +29,10 @@ def find(name: str, schema: str | None) -> Virtual | None:
     if source is None:
         return None
     pairs = [part.rpartition(":") for part in source.split()]
-    columns = tuple(TableColumn(column, TYPES[code]) for column, _, code in pairs)
+    # "w" is yes_or_no, a varchar(3).
+    columns = tuple(
+        TableColumn(column, TYPES[code], 7 if code == "w" else -1) for column, _, code in pairs
+    )
     table = make_table(0, schema, name, columns, (), "", None)
     return Virtual(table, tuple(code for _, _, code in pairs), MAKERS.get((schema, name)))
 
