@@ -37,7 +37,8 @@ Maker = Callable[[Objects, Any], Iterable[Row]]
 
 TYPES: Final[dict[str, SqlType]] = {
     "2": INT2, "4": INT4, "8": INT8, "b": BOOL, "c": CHAR, "f": FLOAT8, "n": NAME, "o": OID,
-    "p": OID, "r": FLOAT4, "t": TEXT, "u": NUMERIC, "v": VARCHAR, "w": VARCHAR, "x": OID, "y": BYTEA,
+    "p": OID, "r": FLOAT4, "t": TEXT, "u": NUMERIC, "v": VARCHAR, "w": VARCHAR, "x": OID,
+    "y": BYTEA,
     "z": TIMESTAMPTZ, "2v": INT2VECTOR, "ov": OIDVECTOR, "t[]": ARRAYS[1009], "n[]": ARRAYS[1003],
     "2[]": ARRAYS[1005], "o[]": ARRAYS[1028], "b[]": ARRAYS[1000], "f[]": ARRAYS[1022],
     "r[]": ARRAYS[1021], "c[]": ARRAYS[1002],
