@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from compute.sql import bulk_insert, ddl, rebuild, shapes, system
+from compute.sql.access import Access
 from compute.sql.analytics import engine as analytics
-from compute.sql.analytics.run import plan_analytic
+from compute.sql.analytics.run import Analytic, AnalyticSource, plan_analytic
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
@@ -297,7 +298,8 @@ class Planner:
         """The table, a slot for each item of a row, and the function that inserts one row."""
         text = bulk_insert.template(found)
         parameters = Parameters()
-        insert = understand_insert(parse(text), self.catalog(session), parameters, text)
+        catalog = self.catalog(session)
+        insert = understand_insert(parse(text), catalog, parameters, text, _no_query)
         parameters.settle()
         maker = InsertBound(plan, insert, self.row_ids, parameters.slots, (), (), one_row=True)
         return insert.table, parameters.slots, maker.row_function
@@ -407,7 +409,14 @@ class Planner:
         return plan_analytic(self.duckdb, tree, catalog, parameters, text, version)
 
     def _insert(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
-        found: Insert = understand_insert(tree, self.catalog(session), parameters, text)
+        catalog = self.catalog(session)
+
+        def source_of(query: Any) -> AnalyticSource:
+            if parameters.literals:
+                raise NotAShape("an analytic query")
+            return AnalyticSource(Analytic(self.duckdb, query, catalog, parameters, text))
+
+        found: Insert = understand_insert(tree, catalog, parameters, text, source_of)
         row_ids = self.row_ids
         return self._write(
             parameters,
@@ -485,20 +494,20 @@ class Planner:
         inner = parse(text[rest.start : tokens[-1].end])
         parameters = Parameters(oids)
         catalog = self.catalog(session)
-        if isinstance(inner, exp.Select):
-            access = understand(inner, catalog, parameters, text[rest.start :]).access
+        lines: list[str] = []
+        access: Access | None = None
+        if isinstance(inner, exp.Query):
+            lines, access = self._explain_query(inner, catalog, oids, text[rest.start :])
         elif isinstance(inner, exp.Update):
             access = understand_update(inner, catalog, parameters, text[rest.start :]).access
         elif isinstance(inner, exp.Delete):
             access = understand_delete(inner, catalog, parameters, text[rest.start :]).access
-        elif isinstance(inner, exp.Insert):
-            access = None
-        else:
+        elif not isinstance(inner, exp.Insert):
             raise near(rest)
-        line = "Result" if access is None else access.describe()
+        lines = lines or ["Result" if access is None else access.describe()]
 
         def run(session: SessionLike, params: Params) -> bytes:
-            return text_row(line) + command_complete("EXPLAIN")
+            return b"".join(map(text_row, lines)) + command_complete("EXPLAIN")
 
         return Plan(
             "query",
@@ -509,6 +518,23 @@ class Planner:
             verb="EXPLAIN",
             binder=lambda plan, params, results: Bound(plan, results, run),
         )
+
+    def _explain_query(
+        self, tree: Any, catalog: Catalog, oids: tuple[int, ...], text: str
+    ) -> tuple[list[str], Access | None]:
+        """The lines of a query that DuckDB runs, or how our own executor reaches its rows."""
+        try:
+            return [], understand(tree, catalog, Parameters(oids), text).access
+        except CallerMistake:
+            analytic = Analytic(self.duckdb, tree, catalog, Parameters(oids), text)
+            analytic.settle()
+            scans = analytic.statement.scans
+            return ["DuckDB", *(f"  ->  {scan.describe()}" for scan in scans)], None
+
+
+def _no_query(tree: Any) -> Any:
+    """Rows of parameters are no query."""
+    raise not_supported("a query here")
 
 
 _PARSED: Final = frozenset(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sqlglot import exp
 
@@ -14,6 +15,7 @@ from compute.sql.catalog import Catalog, Table
 from compute.sql.expressions import Const, Local, Node
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
 from compute.sql.select import (
+    NotAShape,
     Output,
     Select,
     arg,
@@ -35,13 +37,27 @@ class Conflict:
     where: Node | None = None
 
 
+class RowSource(Protocol):
+    """A query that our own executor does not run, as far as INSERT looks into it."""
+
+    outputs: list[Output]
+    access: None
+
+    def entries(self, session: Any, values: Any, txn: Any) -> AsyncIterator[list[Any]]:
+        """The rows as tuples of values, in lists."""
+
+
+# Makes a source of the tree of a query.
+SourceOf = Callable[[Any], RowSource]
+
+
 @dataclass(slots=True)
 class Insert:
     """Rows are complete: a node for each column of the table. Either ``rows`` or ``query``."""
 
     table: Table
     rows: list[list[Node]]
-    query: Select | None = None
+    query: Select | RowSource | None = None
     conflict: Conflict | None = None
     returning: list[Output] | None = None
 
@@ -64,10 +80,10 @@ class Update:
 # ------------------------------------------------------------------------------------------- INSERT
 
 
-def understand_insert(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -> Insert:
+def understand_insert(
+    tree: Any, catalog: Catalog, parameters: Parameters, text: str, source_of: SourceOf
+) -> Insert:
     """The meaning of an exp.Insert. Raises `CallerMistake`."""
-    if arg(tree, "with"):
-        raise not_supported("WITH")
     if tree.args.get("by_name") or tree.args.get("overwrite"):
         raise SyntaxMistake("syntax error in INSERT")
     target = tree.this
@@ -88,28 +104,77 @@ def understand_insert(tree: Any, catalog: Catalog, parameters: Parameters, text:
     found = Insert(table, [])
     if tree.args.get("default"):
         found.rows = [complete(table, [], [])]
-    elif isinstance(source, exp.Values):
-        binder = Binder(Scope(), parameters, text)
-        for item in source.expressions:
-            values = item.expressions if isinstance(item, exp.Tuple) else [item]
-            nodes = [None if _is_default(value) else binder.bind(value) for value in values]
-            found.rows.append(_row(table, columns, nodes, explicit=explicit))
-    elif isinstance(source, (exp.Select, exp.Subquery)):
-        while isinstance(source, exp.Subquery):
-            source = source.this
-        found.query = understand(source, catalog, parameters, text)
+    elif isinstance(source, exp.Values) and not arg(tree, "with"):
+        try:
+            found.rows = _values(source, table, columns, parameters, text, explicit=explicit)
+        except CallerMistake as error:
+            if error.sqlstate != "0A000":
+                raise
+            # A subquery in VALUES: the rows of a query, then.
+            found.query = source_of(source)
+    elif isinstance(source, exp.Query):
+        found.query = _query(tree, source, catalog, parameters, text, source_of)
+    else:
+        raise not_supported("this kind of INSERT")
+    if found.query is not None:
         locals_: list[Node | None] = [
             Local(f"v{i}", o.node.type, o.node.typmod, nullable=o.node.nullable)
             for i, o in enumerate(found.query.outputs)
         ]
         found.rows = [_row(table, columns, locals_, explicit=explicit)]
-    else:
-        raise not_supported("this kind of INSERT")
     alias = table_tree.args.get("alias")
     scope_name = identifier(alias.this) if alias is not None else table.name
     found.conflict = _conflict(tree.args.get("conflict"), table, scope_name, parameters, text)
     found.returning = _returning(tree, Scope(table, scope_name), parameters, text)
     return found
+
+
+def _values(
+    source: Any,
+    table: Table,
+    columns: list[int],
+    parameters: Parameters,
+    text: str,
+    *,
+    explicit: bool,
+) -> list[list[Node]]:
+    binder = Binder(Scope(), parameters, text)
+    rows = []
+    for item in source.expressions:
+        values = item.expressions if isinstance(item, exp.Tuple) else [item]
+        nodes = [None if _is_default(value) else binder.bind(value) for value in values]
+        rows.append(_row(table, columns, nodes, explicit=explicit))
+    return rows
+
+
+def _query(
+    tree: Any,
+    source: Any,
+    catalog: Catalog,
+    parameters: Parameters,
+    text: str,
+    source_of: SourceOf,
+) -> Select | RowSource:
+    """INSERT ... SELECT: by our own executor if it can."""
+    while isinstance(source, exp.Subquery) and not source.args.get("order"):
+        source = source.this
+    above = arg(tree, "with")
+    if above is not None:
+        # WITH in front of INSERT is as good as one in front of its query.
+        source = source.copy()
+        source.set("with_", above)
+        return source_of(source)
+    if isinstance(source, exp.Select):
+        try:
+            return understand(source, catalog, parameters, text)
+        except CallerMistake as error:
+            if isinstance(error, NotAShape):
+                raise
+            try:
+                return source_of(source)
+            except CallerMistake as second:
+                raise (error if second.sqlstate == error.sqlstate else second) from None
+    return source_of(source)
 
 
 def _column(table: Table, name: str) -> int:

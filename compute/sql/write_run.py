@@ -31,10 +31,10 @@ from compute.sql.rowcode import (
     start_step,
 )
 from compute.sql.scan import ROWS_PER_STEP, Source, batches
-from compute.sql.select import Output
+from compute.sql.select import Output, Select
 from compute.sql.select_run import Reader
 from compute.sql.types import NUMERIC, to_text
-from compute.sql.write import Conflict, Insert, Update
+from compute.sql.write import Conflict, Insert, RowSource, Update
 from polarless.errors import CallerMistake
 
 if TYPE_CHECKING:
@@ -273,9 +273,12 @@ class InsertBound(Bound):
         super().__init__(plan, results, run)
         self._decode = param_decoder(slots, params) if not (one_row or fast) else None
         self._rows_code: list[Callable[..., int]] = []
-        self._reader: Reader | None = None
+        self._reader: Reader | RowSource | None = None
         if found.query is not None:
-            self._reader = Reader(found.query, slots, None)
+            if isinstance(found.query, Select):
+                self._reader = Reader(found.query, slots, None)
+            else:
+                self._reader = found.query
             self._rows_code = [self._generate_row(found.rows[0], slots, results, from_query=True)]
         elif not fast:
             self._rows_code = [self._generate_row(row, slots, results) for row in found.rows]

@@ -31,6 +31,7 @@ from compute.sql.rowcode import (
     param_decoder,
     start_step,
 )
+from compute.sql.select import Output
 from polarless.errors import Overloaded
 
 if TYPE_CHECKING:
@@ -103,7 +104,11 @@ class Analytic:
         self.parameters = parameters
         self._source = (tree, catalog, text)
         self.statement = self._make(exact=False)
-        self.statement.settle()
+
+    def settle(self) -> None:
+        """All parameters of the statement around this query are known."""
+        if self.statement.constants is None:
+            self.statement.settle()
 
     def _make(self, *, exact: bool) -> Statement:
         tree, catalog, text = self._source
@@ -268,6 +273,33 @@ class AnalyticBound(Bound):
         return f"SELECT {count}"
 
 
+class AnalyticSource:
+    """A query whose rows go into a table: what `compute.sql.write` takes in place of a `Select`."""
+
+    access = None
+
+    def __init__(self, analytic: Analytic) -> None:
+        query = analytic.statement.query
+        self._analytic = analytic
+        self._readers: dict[bool, Callable[[list[Any]], Any]] = {}
+        self.outputs = [Output(name, leaf) for name, leaf in zip(query.names, query.leaves)]
+
+    def _reader(self, statement: Statement) -> Callable[[list[Any]], Any]:
+        found = self._readers.get(statement.exact)
+        if found is None:
+            found = self._readers[statement.exact] = tuple_reader(statement.query.leaves)
+        return found
+
+    async def entries(
+        self, session: SessionLike, values: Any, txn: Transaction
+    ) -> AsyncGenerator[list[Any], None]:
+        """The rows as tuples of values, in lists."""
+        self._analytic.settle()
+        async with aclosing(self._analytic.chunks(session, values, txn, self._reader)) as chunks:
+            async for found in chunks:
+                yield found
+
+
 def plan_analytic(
     engine: Engine,
     tree: Any,
@@ -278,6 +310,7 @@ def plan_analytic(
 ) -> Plan:
     """The plan of a query for DuckDB. Raises what is wrong with it."""
     analytic = Analytic(engine, tree, catalog, parameters, text)
+    analytic.settle()
     return Plan(
         "query",
         parameters.settle(),
@@ -288,4 +321,4 @@ def plan_analytic(
     )
 
 
-__all__ = ["Analytic", "AnalyticBound", "plan_analytic", "tuple_reader"]
+__all__ = ["Analytic", "AnalyticBound", "AnalyticSource", "plan_analytic", "tuple_reader"]

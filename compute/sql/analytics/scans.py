@@ -89,6 +89,13 @@ class Scan:
         parts = [f"CAST(c{i} AS {self.carrier(i).sql}) AS c{i}" for i in self.columns]
         return f"(SELECT {', '.join(parts)} FROM {self.name})"
 
+    def describe(self) -> str:
+        """For EXPLAIN."""
+        if self.virtual is not None:
+            return f"Catalog Scan on {self.table.name}"
+        shown = self.access.describe()
+        return shown if self.alias == self.table.name else f"{shown} {self.alias}"
+
     def settle(self, parameters: Parameters, text: str) -> None:
         """Everything is bound: choose the way to the rows."""
         if self.virtual is not None:

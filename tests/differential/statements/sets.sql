@@ -108,7 +108,7 @@ with recursive r(n) as (select 1 union all select n + 1.5 from r where n < 3) se
 with recursive r(n) as (select 'a' union all select n || 'b' from r where length(n) < 4) select * from r order by length(n);
 with recursive q as (select 1 as a) select * from q;
 with recursive a(n) as (select 1 union all select n + 1 from a where n < 3), b(m) as (select n * 10 from a) select * from b order by 1;
--- differs: WITH in front of INSERT is not supported
+
 with q as (select 1) insert into nosuch select * from q;
 select * from ua where id in (with q as (select 1 as a) select a from q);
 drop table ua;

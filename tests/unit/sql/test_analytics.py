@@ -191,3 +191,29 @@ async def test_errors_of_computing(client: Client) -> None:
     assert await client.state("select a.x + 2147483647 from a join b on true") == "22003"
     assert await client.state("select 9223372036854775807 + a.id from b join a on true") == "22003"
     assert await client.state("select t::int from a join b on true where t = 'one'") == "22P02"
+
+
+async def test_insert_takes_the_rows_of_any_query(client: Client) -> None:
+    rows = "select a.id + y.id * 10, a.id, x from a join (values (1), (2)) y(id) on x > 0"
+    text = f"insert into b {rows}"
+    assert (await client.run(text)).tag == "INSERT 0 4"
+    assert await client.run("select id, v from b where id > 10 order by id") == [
+        ("11", "10"), ("12", "20"), ("21", "10"), ("22", "20"),
+    ]  # fmt: skip
+    # A table that feeds itself is read before the first row is written.
+    text = "with q as (select max(id) m from b) insert into b (id) select b.id + m from b, q"
+    assert (await client.run(text + " returning id")).tag == "INSERT 0 8"
+    assert await client.value("select count(*) from b") == "16"
+    await client.run("insert into a (id) values ((select max(id) + 1 from a)), (9)")
+    assert [row[0] for row in await client.run("select id from a order by id")] == [
+        "1", "2", "3", "4", "9",
+    ]  # fmt: skip
+    assert await client.state("insert into a (id) select t from a natural join a y") == "42804"
+    assert await client.state("insert into b (id) select id from a union all select 1") == "23505"
+
+
+async def test_explain_shows_the_scans(client: Client) -> None:
+    text = "explain select 1 from a join b on true where a.id = 1 and exists (select 1 from a z)"
+    assert [row[0] for row in await client.run(text)] == [
+        "DuckDB", "  ->  Primary Key Lookup on a", "  ->  Seq Scan on b", "  ->  Seq Scan on a z",
+    ]  # fmt: skip
