@@ -106,6 +106,9 @@ class ComputeNode(rpc.Service):
             else None
         )
         self.server = SqlServer(world, self.engine, Planner(self.engine))
+        self.server.cluster = self._cluster
+        self.server.name = self.name
+        self.server.spawn = self.spawn
         self.agent = Agent(
             ping=self.ping,
             status=self.status,

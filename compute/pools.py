@@ -41,6 +41,9 @@ class LogStore(Protocol):
     async def read_log(self, from_lsn: Lsn, max_bytes: int) -> tuple[bytes, Lsn]:
         """Whole groups from a position on, and the position after them."""
 
+    async def verdict(self, transaction_id: int, from_lsn: Lsn) -> tuple[str, Lsn, bytes]:
+        """What became of a proxied client's transaction: (state, LSN, its note)."""
+
     async def fence(self, epoch: Epoch) -> Any:
         """Refuse lower epochs for ever; the log's tail: ``tail cts next_page mark folded``."""
 

@@ -15,11 +15,21 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from compute.pgwire import backend
-from compute.pgwire.startup import PROTOCOL_3_0, Cancel, Encryption, Startup, StartupReader
+from compute.pgwire.startup import (
+    PROTOCOL_3_0,
+    Cancel,
+    Encryption,
+    Proxy,
+    Startup,
+    StartupReader,
+)
+from compute.relay import RelayLink
 from compute.session.limits import Limits
+from compute.session.relay import Relayed
 from compute.session.session import Session
 from compute.session.stats import ServerStats
 from compute.session.waits import Committing, interrupt
@@ -60,6 +70,11 @@ class SqlServer:
         self._listeners: list[Listener] = []
         self._inherited: Listener | None = None
         self._last_pid = 0
+        self._relays: dict[str, RelayLink] = {}
+        # The cluster's secret, which proxies show; its node. None: no proxies.
+        self.cluster: bytes | None = None
+        self.name = ""
+        self.spawn: Callable[[Coroutine[Any, Any, None]], None] = self._no_tasks
 
     # Listening.
 
@@ -104,6 +119,9 @@ class SqlServer:
 
         A commit under way is answered with 08007 instead: nobody knows how it ends.
         """
+        if not writers_only:
+            for relay in list(self._relays.values()):
+                relay.abort()
         for session in list(self._sessions.values()):
             if writers_only:
                 txn = session.txn
@@ -116,6 +134,9 @@ class SqlServer:
         """This node may write now, or no more: clients that watch ``in_hot_standby`` are told."""
         for session in self._sessions.values():
             session.report_role()
+        for relay in self._relays.values():
+            relay.say_hello()
+            relay.flush()
 
     def cancel(self, pid: int, key: bytes) -> None:
         """Interrupt what a session waits for, if the key is its own."""
@@ -131,7 +152,7 @@ class SqlServer:
         """The session is over."""
         self._sessions.pop(session.pid, None)
 
-    def open_session(self, startup: Startup) -> Session:
+    def open_session(self, startup: Startup, identity: tuple[int, bytes] | None = None) -> Session:
         """A session for a startup message. Raises `Overloaded` 53300, or what is wrong with it."""
         if len(self._sessions) >= self.limits.connections_max:
             self.stats.connections_refused += 1
@@ -141,16 +162,60 @@ class SqlServer:
                 hint=f"This node takes {self.limits.connections_max} connections; "
                 "use a connection pool, or another node.",
             )
-        pid = self._last_pid + 1
-        key = self._random.token(4 if startup.protocol == PROTOCOL_3_0 else 32)
+        if identity is not None:
+            pid, key = identity
+        else:
+            pid = self._last_pid = self._last_pid + 1
+            key = self._random.token(4 if startup.protocol == PROTOCOL_3_0 else 32)
         parameters = dict(startup.parameters)
         for name in startup.unknown:
             del parameters[name]
         session = Session(self, pid=pid, key=key, startup=parameters)
-        self._last_pid = pid
         self._sessions[pid] = session
         self.stats.connections_accepted += 1
         return session
+
+    # Proxies.
+
+    def relay(self, proxy: Proxy, transport: asyncio.Transport, rest: bytes) -> None:
+        """A proxy has come. One that comes again is rid of what it had here before.
+
+        Raises `CallerMistake` if it does not know the cluster's secret.
+        """
+        if self.cluster is None or not hmac.compare_digest(proxy.cluster, self.cluster):
+            raise CallerMistake("this is not a proxy of this cluster", sqlstate="28000")
+        before = self._relays.pop(proxy.name, None)
+        if before is not None:
+            before.abort()
+        link = RelayLink(self, transport, proxy.name, b"")
+        self._relays[proxy.name] = link
+        transport.set_protocol(link)
+        if rest:
+            link.data_received(rest)
+
+    def relay_lost(self, relay: RelayLink) -> None:
+        """The proxy is gone."""
+        if self._relays.get(relay.name) is relay:
+            del self._relays[relay.name]
+
+    def greet(self, transport: Relayed, packet: bytes) -> None:
+        """A client that comes through a proxy; ``packet`` is its startup packet."""
+        greeting = Greeting(self)
+        transport.set_protocol(greeting)
+        greeting.connection_made(transport)
+        greeting.data_received(packet)
+
+    def resume(self, transport: Relayed, parameters: dict[str, str]) -> Session:
+        """A session that was on another node before. Raises `Overloaded`."""
+        startup = Startup(PROTOCOL_3_0, parameters, False, ())
+        session = self.open_session(startup, transport.identity)
+        transport.set_protocol(session)
+        session.start(transport, b"")
+        return session
+
+    def _no_tasks(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        coroutine.close()
+        raise PolarlessError("this server runs no tasks")
 
     # What `status` shows.
 
@@ -221,6 +286,10 @@ class Greeting(asyncio.Protocol):
                     self._server.cancel(request.pid, request.key)
                     self.drop()
                     return
+                elif isinstance(request, Proxy):
+                    self._server.relay(request, transport, self._reader.rest)
+                    self._over()
+                    return
                 else:
                     self._begin(transport, request)
                     return
@@ -234,7 +303,7 @@ class Greeting(asyncio.Protocol):
             self._transport.close()
 
     def _begin(self, transport: asyncio.Transport, startup: Startup) -> None:
-        session = self._server.open_session(startup)
+        session = self._server.open_session(startup, getattr(transport, "identity", None))
         self._over()
         answer = [backend.AUTHENTICATION_OK]
         if startup.negotiate:

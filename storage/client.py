@@ -326,6 +326,14 @@ class StorageClient(rpc.Service):
         data, after = await self._call(wire.READ_LOG, from_lsn, max_bytes, deadline_s=deadline_s)
         return data, after
 
+    async def verdict(
+        self, transaction_id: int, from_lsn: int, *, deadline_s: float = 5.0
+    ) -> tuple[str, int, bytes]:
+        """(state, LSN, note) of a proxied client's transaction: see `polarless.wire.storage`."""
+        answer = await self._call(wire.VERDICT, transaction_id, from_lsn, deadline_s=deadline_s)
+        state, lsn, note = answer
+        return state, lsn, note
+
     async def status(self, *, deadline_s: float = 2.0) -> dict[str, Any]:
         """Storage's numbers."""
         return dict(await self._call(wire.STATUS, deadline_s=deadline_s))

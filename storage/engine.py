@@ -35,6 +35,7 @@ from storage.pages.materialize import Answer, Pages
 from storage.pages.pending import Pending
 from storage.pages.store import PageStore
 from storage.pages.store import Submit as PageSubmit
+from storage.pages.verdicts import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -223,6 +224,10 @@ class Engine:
         """The answer of `polarless.wire.storage`; only inside `when_ingested`."""
         return self.pages.read(page_id, as_of)
 
+    def verdict(self, transaction_id: int, from_lsn: int) -> Verdict:
+        """What became of a proxied transaction; only inside `when_ingested` of the tail."""
+        return self.pending.verdicts.ask(transaction_id, from_lsn)
+
     def status(self) -> dict[str, Any]:
         """Numbers for people and tests; LSNs and bytes."""
         chunk, pending = self.chunk, self.pending
@@ -239,6 +244,7 @@ class Engine:
             "pending_bytes": pending.bytes,
             "pending_pages": len(pending.pages),
             "pending_groups": pending.groups,
+            "verdicts": len(pending.verdicts),
             "cache_bytes": self.pages.cache_bytes,
             "torn_bytes": self.torn_bytes,
             "appends_held": self.appends_held,

@@ -34,6 +34,7 @@ class StorageNode(rpc.Service):
             wire.READ_PAGE: self._read_page,
             wire.READ_PAGES: self._read_pages,
             wire.READ_LOG: self._read_log,
+            wire.VERDICT: self._verdict,
             wire.TAIL: lambda call: call.answer(self.engine.tail()),
             wire.STATUS: lambda call: call.answer(self.status()),
             wire.PING: self._ping,
@@ -142,6 +143,12 @@ class StorageNode(rpc.Service):
     def _read_log(self, call: rpc.Call) -> None:
         from_lsn, max_bytes = _ints(call.args, 2)
         call.answer(self.engine.read_log(from_lsn, max_bytes))
+
+    def _verdict(self, call: rpc.Call) -> None:
+        _allow(call, "compute")
+        transaction_id, from_lsn = _ints(call.args, 2)
+        tail = self.engine.chunk.durable
+        self._read(call, tail, lambda: self.engine.verdict(transaction_id, from_lsn))
 
     def _ping(self, call: rpc.Call) -> None:
         epoch = self.engine.chunk.epoch

@@ -92,6 +92,9 @@ class MemoryStore:
     async def read_log(self, from_lsn: int, max_bytes: int) -> tuple[bytes, int]:
         return bytes(self.log[from_lsn:]), len(self.log)
 
+    async def verdict(self, transaction_id: int, from_lsn: int) -> tuple[str, int, bytes]:
+        return "unknown", 0, b""
+
     async def fence(self, epoch: int) -> Any:
         self.epoch = epoch
         return SimpleNamespace(

@@ -94,6 +94,10 @@ class FrameReader:
             self._position = end
         return data[position], body
 
+    def is_only_sync(self) -> bool:
+        """Whether all that is left is one Sync."""
+        return self.buffered == 5 and self._data[self._position] == 0x53
+
     def take_copy_data(self, bytes_max: int) -> bytes:
         """The joined bodies of the CopyData messages that come next, about ``bytes_max`` of them.
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from polarless.errors import CallerMistake, RemoteProtocolError
+from polarless.wire.relay import RELAY_CODE
 
 STARTUP_BYTES_MAX: Final = 10_000
 
@@ -53,7 +54,15 @@ class Startup:
     unknown: tuple[str, ...]
 
 
-Request = Encryption | Cancel | Startup
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy of this cluster, if ``cluster`` is its secret: see `polarless.wire.relay`."""
+
+    cluster: bytes
+    name: str
+
+
+Request = Encryption | Cancel | Startup | Proxy
 
 
 class StartupReader:
@@ -99,6 +108,8 @@ def parse_startup(packet: bytes) -> Request:
         if len(packet) != 4:
             raise RemoteProtocolError("an encryption request has a wrong length")
         return Encryption()
+    if code == RELAY_CODE:
+        return Proxy(packet[4:20], packet[20:].decode("utf-8", "replace"))
     if code == CANCEL_REQUEST:
         if not 12 <= len(packet) <= 8 + 256:
             raise RemoteProtocolError("a cancel request has a wrong length")

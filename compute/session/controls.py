@@ -25,8 +25,7 @@ def on_deallocate(session: Session, ready: Ready, then: Then) -> None:
     """DEALLOCATE name, DEALLOCATE ALL."""
     name = ready.plan.argument
     if name is None:
-        session.statements.clear()
-        session.statement_bytes = 0
+        session.forget_statements()
         then(session, backend.command_complete("DEALLOCATE ALL"))
         return
     if not forget_statement(session, name.encode()):
@@ -42,8 +41,7 @@ def on_discard(session: Session, ready: Ready, then: Then) -> None:
             raise CallerMistake(
                 "DISCARD ALL cannot run inside a transaction block", sqlstate="25001"
             )
-        session.statements.clear()
-        session.statement_bytes = 0
+        session.forget_statements()
         session.portals.clear()
         session.settings.reset_all()
         if session.sql.advisory is not None:

@@ -37,6 +37,8 @@ def on_copy_in(session: Session, ready: Ready, then: Then) -> None:
     session.head = b""
     session.out.append(backend.copy_in_response(copier.column_count))
     copying = session.copying = Copying(session, copier)
+    if session.relay is not None:
+        session.relay.copying()
     work(session, copying.run(), then, "COPY")
     copying.on_input()
 

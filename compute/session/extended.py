@@ -49,6 +49,8 @@ def on_parse(session: Session, body: bytes) -> None:
         )
     session.statement_bytes = byte_count
     session.statements[name] = Prepared(text, oids, plan)
+    if session.relay is not None:
+        session.relay.changed[name] = body
     session.out.append(backend.PARSE_COMPLETE)
 
 
@@ -119,6 +121,8 @@ def on_execute(session: Session, body: bytes) -> None:
 def _executed(session: Session, answer: bytes) -> None:
     portal, fetching = session.executing, session.fetching
     session.executing = session.fetching = None
+    if session.relay is not None:
+        session.relay.completed(session.txn.snapshot if session.txn is not None else 0)
     if portal is not None:
         portal.started = True
         portal.done = fetching is None

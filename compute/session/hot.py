@@ -130,6 +130,8 @@ def serve(session: Session, data: bytes) -> bool:
     if txn is None:
         session.write(bound + answer + _IDLE)
     elif session.explicit:
+        if session.relay is not None:
+            session.relay.completed(txn.snapshot)
         if session.out:
             session.flush()
         session.write(bound + answer + _IN_TRANSACTION)

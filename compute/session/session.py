@@ -35,15 +35,18 @@ from compute.session.waits import Committing
 from compute.sql.plan import SqlState
 from polarless.errors import (
     CommitUnknown,
+    Conflict,
     ConnectionLost,
     Fenced,
     PolarlessError,
     RemoteProtocolError,
+    Reroute,
 )
 
 if TYPE_CHECKING:
     from compute.session.copying import Copying
     from compute.session.host import Host
+    from compute.session.relay import Relayed
     from compute.session.statements import Portal, Prepared
     from compute.session.transactions import Savepoint
     from compute.txn.transaction import Transaction
@@ -98,6 +101,9 @@ class Session(Link):
         self.fetching: Portal | None = None
         self.fetch_count = 0
         self.copying: Copying | None = None
+        # The proxy's side, if the client came through one.
+        self.relay: Relayed | None = None
+        self._doom: PolarlessError | None = None
         # Waiting.
         self.again: tuple[Handler, Any] | None = None
         self.timeouts = Timeouts(self)
@@ -120,12 +126,35 @@ class Session(Link):
 
     def report_role(self) -> None:
         """The node's role has changed: a ParameterStatus may come at any time."""
+        if self.relay is not None:
+            return
         self._report("in_hot_standby", self.settings.show("in_hot_standby"))
         if self.wait is None and not self._processing and not self.writes_paused:
             self.flush()
 
     def _report(self, name: str, value: str) -> None:
         self.out.append(backend.parameter_status(name, value))
+
+    # For transactions.
+
+    def begin(self, isolation: str, *, read_only: bool) -> Transaction:
+        """A new transaction of this session."""
+        if self.relay is not None:
+            return self.relay.begin(isolation, read_only=read_only)
+        return self.engine.begin(isolation, read_only=read_only)
+
+    def doom(self, message: str) -> None:
+        """Begin in a transaction block that has failed: its replay gave other answers."""
+        self.explicit = self.failed = True
+        self._doom = Conflict(message, hint="Run the whole transaction again.")
+
+    def forget_statements(self) -> None:
+        """All prepared statements are gone."""
+        self.statements.clear()
+        self.statement_bytes = 0
+        if self.relay is not None:
+            self.relay.changed.clear()
+            self.relay.cleared = True
 
     # asyncio's side.
 
@@ -236,6 +265,13 @@ class Session(Link):
         if isinstance(error, Fenced | CommitUnknown):
             self.die(error)
             return
+        relay = self.relay
+        if relay is not None:
+            if isinstance(error, Reroute) and not self.explicit:
+                relay.reroute()
+            relay.completed(self.txn.snapshot if self.txn is not None else 0)
+        if self._doom is not None and error.sqlstate == "25P02":
+            error, self._doom = self._doom, None
         self.stats.errors += 1
         self.head = self.held = b""
         self.executing = self.fetching = self.copying = None
@@ -297,6 +333,14 @@ class Session(Link):
             return
         if type(self.wait) is Committing:
             error = unknown_commit()
+        if self.relay is not None and (
+            isinstance(error, Fenced | CommitUnknown) or error.sqlstate == "57P01"
+        ):
+            # The proxy goes on elsewhere, and asks what became of the commit.
+            self.closing = True
+            self.relay.lost()
+            self._end(error)
+            return
         if isinstance(error, RemoteProtocolError):
             self.stats.protocol_errors += 1
             log.warning("session %s: closed: %s", self.pid, error)

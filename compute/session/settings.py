@@ -145,6 +145,8 @@ class Settings:
         # What is not kept here but asked for and changed elsewhere: the transaction's own state.
         self._current = current or {}
         self._values: dict[str, str] = {}
+        # Grows with every change.
+        self.version = 0
         self._startup: dict[str, str] = {}
         self._report = report
         # (name, value before or None, local), undone from the end.
@@ -236,7 +238,19 @@ class Settings:
 
     # Helpers.
 
+    def export(self) -> dict[str, str]:
+        """All that differ from the defaults, for `restore` on another node."""
+        return dict(self._values)
+
+    def restore(self, values: dict[str, str]) -> None:
+        """Take what another session exported; nothing is reported."""
+        self._journal.clear()
+        self._values = dict(values)
+        self.version += 1
+        self._refresh()
+
     def _put(self, name: str, value: str | None) -> None:
+        self.version += 1
         before = self._values.get(name, DEFAULTS.get(name))
         if value is None:
             self._values.pop(name, None)

@@ -72,6 +72,8 @@ def ready_of(bound: Bound) -> Ready:
 
 def _done(session: Session, answer: bytes) -> None:
     """One statement was executed."""
+    if session.relay is not None:
+        session.relay.completed(session.txn.snapshot if session.txn is not None else 0)
     script = session.script
     if script:
         script.pop()

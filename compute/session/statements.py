@@ -106,4 +106,6 @@ def forget_statement(session: Session, name: bytes) -> bool:
     if prepared is None:
         return False
     session.statement_bytes -= len(prepared.text)
+    if session.relay is not None:
+        session.relay.changed[name] = None
     return True

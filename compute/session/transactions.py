@@ -76,7 +76,7 @@ def refuse_if_failed(session: Session, text: str) -> None:
 def open_implicit(session: Session) -> None:
     """A transaction for a statement outside of any block."""
     settings = session.settings
-    session.txn = session.engine.begin(settings.isolation, read_only=settings.read_only)
+    session.txn = session.begin(settings.isolation, read_only=settings.read_only)
 
 
 def check_writable(session: Session, ready: Ready) -> None:
@@ -103,6 +103,8 @@ def commit(session: Session, then: Then, answer: bytes) -> None:
     any other error the transaction is over, and so is its block.
     """
     assert session.txn is not None
+    if session.relay is not None:
+        session.relay.committing(session.txn, then, answer)
     session.wait = Committing(then, answer)
     try:
         session.engine.commit(session.txn, session.on_committed)
@@ -124,6 +126,8 @@ def end(session: Session, *, committed: bool) -> None:
     session.portals.clear()
     session.unnamed_portal = None
     session.start_us = 0
+    if session.relay is not None:
+        session.relay.transaction_ended()
     if session.sql.advisory is not None:
         session.sql.advisory.end_transaction()
     if committed:
@@ -171,7 +175,7 @@ def on_begin(session: Session, ready: Ready, then: Then) -> None:
         if session.txn is None:
             options, settings = ready.plan.argument or NO_OPTIONS, session.settings
             read_only = options.read_only
-            session.txn = session.engine.begin(
+            session.txn = session.begin(
                 options.isolation or settings.isolation,
                 read_only=settings.read_only if read_only is None else read_only,
             )
@@ -258,7 +262,7 @@ def set_isolation(session: Session, isolation: str) -> None:
             "SET TRANSACTION ISOLATION LEVEL must be called before any query", sqlstate="25001"
         )
     session.engine.rollback(txn)
-    session.txn = session.engine.begin(isolation, read_only=txn.read_only)
+    session.txn = session.begin(isolation, read_only=txn.read_only)
 
 
 def set_read_only(session: Session, read_only: bool) -> None:
@@ -342,7 +346,7 @@ def _chain(session: Session, ready: Ready) -> tuple[str, bool] | None:
 
 def _begin_again(like: tuple[str, bool], then: Then) -> Then:
     def begun(session: Session, answer: bytes) -> None:
-        session.txn = session.engine.begin(like[0], read_only=like[1])
+        session.txn = session.begin(like[0], read_only=like[1])
         session.explicit = True
         then(session, answer)
 

@@ -73,8 +73,9 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
     assert writer is not None
     cts = engine.next_cts
     engine.next_cts = cts + 1
-    engine.next_transaction += 1
-    txn.transaction_id = engine.next_transaction
+    if not txn.transaction_id:
+        engine.next_transaction += 1
+        txn.transaction_id = engine.next_transaction
     change = Change(engine.cache, cts=cts, snapshots=engine.keep, allocate=engine.allocate)
     values: list[tuple[PageId, bytes]] = []
     for tree, logged in txn.new_trees.values():
@@ -94,6 +95,7 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
         transaction_id=txn.transaction_id,
         horizon=change.horizon,
         next_page=engine.next_page,
+        note=txn.note,
     )
     end = start + len(group)
     pages = _seal(engine, change, end)

@@ -24,6 +24,7 @@ from compute.pools import LogStore, MemoryPool
 from compute.txn import commit as commits
 from compute.txn.locks import LockTable
 from compute.txn.log_writer import LogWriter
+from compute.txn.relayed import Recorder, RelayedTransaction
 from compute.txn.sweeper import free_tree
 from compute.txn.transaction import READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE, Transaction
 from polarless.errors import CallerMistake, Fenced, PolarlessError, Reroute, Retry
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 WRITE_SET_BYTES_MAX: Final = 32 * 1024 * 1024
 ADMISSION_TIMEOUT_S: Final = 15.0
 # A bulk load waits while more than this is queued or under way to the log.
+KEEP_ALL_S: Final = 0.25
 BULK_BYTES_IN_FLIGHT_MAX: Final = 8 * 1024 * 1024
 ISOLATIONS: Final = {
     "read uncommitted": READ_COMMITTED,
@@ -116,6 +118,9 @@ class Engine:
         self.pins: dict[Cts, int] = {}
         self.remote_pins: tuple[Cts, ...] = ()
         self.keep: tuple[Cts, ...] = (0,)
+        # After a promotion nothing is pruned before the proxies have said which snapshots the
+        # transactions had that they bring.
+        self._keep_all_until = 0.0
         # Leaves where something was deleted or superseded: the sweeper's work list.
         self.sweepable: dict[PageId, Tree] = {}
         self.admission = Waiters()
@@ -267,6 +272,11 @@ class Engine:
     def refresh_keep(self) -> None:
         """Compute ``keep`` anew; called when an advance was answered."""
         assert self.log is not None
+        if self._keep_all_until:
+            if self.clock.now() < self._keep_all_until:
+                self.keep = (0,)
+                return
+            self._keep_all_until = 0.0
         own = self.pinned_snapshots(self.log.published)
         if self.remote_pins:
             floor = min(own[-1], self.remote_pins[-1])
@@ -277,11 +287,19 @@ class Engine:
 
     # Transactions.
 
-    def begin(self, isolation: str = READ_COMMITTED, *, read_only: bool = False) -> Transaction:
+    def begin(
+        self,
+        isolation: str = READ_COMMITTED,
+        *,
+        read_only: bool = False,
+        recorder: Recorder | None = None,
+    ) -> Transaction:
         """A new transaction; its snapshot comes with `Transaction.start_statement`."""
         level = ISOLATIONS.get(isolation)
         if level is None:
             raise CallerMistake(f"unknown isolation level {isolation!r}", sqlstate="22023")
+        if recorder is not None:
+            return RelayedTransaction(self, level, read_only=read_only, recorder=recorder)
         return Transaction(self, level, read_only=read_only)
 
     def commit(self, txn: Transaction, done: Done) -> None:
@@ -309,6 +327,22 @@ class Engine:
         for action in txn.on_rollback:
             action()
         self._end(txn)
+
+    async def verdict(self, transaction_id: int, from_lsn: Lsn) -> tuple[str, Lsn, bytes]:
+        """What became of a proxied client's transaction: see `polarless.wire.storage`.
+
+        What this node has queued itself is durable first. Raises `Fenced` and what storage raises.
+        """
+        writer = self.log
+        if writer is not None:
+            tail = writer.tail
+            while writer.durable < tail and writer.stopped is None:
+                waiters = Waiters()
+                writer.when_drained(partial(waiters.wake, None))
+                await resumed(WaitFor(waiters, "the log's durability, for a verdict"))
+        if self.fenced is not None:
+            raise self.fenced
+        return await self.store.verdict(transaction_id, from_lsn)
 
     def _end(self, txn: Transaction) -> None:
         txn.ended = True
@@ -358,6 +392,7 @@ class Engine:
         self.fetcher.release = None
         writer = self.log
         self.fetcher.mark = lambda: writer.advanced
+        self._keep_all_until = self.clock.now() + KEEP_ALL_S
         self.refresh_keep()
         self.writable = True
 

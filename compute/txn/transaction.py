@@ -44,6 +44,7 @@ class Transaction(Owner):
         "isolation",
         "membership",
         "new_trees",
+        "note",
         "on_commit",
         "on_rollback",
         "page_pins",
@@ -72,6 +73,8 @@ class Transaction(Owner):
         # A timestamp that was fetched for this transaction's next statement.
         self.granted: Cts | None = None
         self.transaction_id = 0
+        # What the group carries for whoever asks for the verdict of a proxied client.
+        self.note = b""
         self.writes: dict[TreeId, dict[Key, bytes | None]] = {}
         self.trees: dict[TreeId, Tree] = {}
         self.write_bytes = 0

@@ -2,19 +2,22 @@
 
     byte 0        4        6       8            12         16
          +--------+--------+-------+------------+----------+-----------------+
-         | "PLRG" | format | flags | body bytes | CRC-32   | epoch u64       |
+         | "PLRG" | format | note  | body bytes | CRC-32   | epoch u64       |
          +--------+--------+-------+------------+----------+-----------------+
       24 | start LSN u64   | cts u64            | transaction id u64         |
          +-----------------+--------------------+----------------------------+
       48 | horizon u64     | next page id u64   |
          +-----------------+--------------------+
-      64 | body: msgpack list of records        |
+      64 | body: msgpack list of records, note  |
 
 A record is a tuple ``(op, page id, ...)``; `polarless.kernel.apply` says what each op does. An LSN
 is a byte position in the log: a group starts at its start LSN and ends at ``start + 64 + body
 bytes``, and that end is the LSN of every page it changes. ``cts`` is 0 in a group that commits
 nothing (pages of a bulk load that nothing reaches yet, pruning). ``next page id`` is the writer's
 allocator after the group, so that a promoted node can go on from the log alone.
+
+The *note* is the last so many bytes of the body (u16, mostly 0): what a proxied client was to be
+answered. If the writer dies before the answer arrives, whoever asks for the verdict gets it too.
 
 The CRC covers header and body. Start LSN and epoch are in the sum: a group that was copied to
 another position of the log, or kept from an older incarnation, does not verify there.
@@ -40,6 +43,9 @@ assert HEADER.size == HEADER_BYTES == 64
 _CRC_OFFSET: Final = 12
 # A row has at most 16 MiB and a write set is bounded too; anything longer is not a group.
 BODY_BYTES_MAX: Final = 96 * 1024 * 1024
+NOTE_BYTES_MAX: Final = 0xFFFF
+# Transaction ids with this bit were given by a proxy, which may ask for their verdict.
+PROXIED: Final = 1 << 63
 
 # Ops; arguments after (op, page id).
 FORMAT: Final = 1  # kind, tree id, low, high, keys, versions | children | blob
@@ -71,6 +77,7 @@ class Group(NamedTuple):
     horizon: int
     next_page: int
     records: tuple[Record, ...]
+    note: bytes = b""
 
 
 def encode_group(
@@ -82,15 +89,16 @@ def encode_group(
     transaction_id: int,
     horizon: int,
     next_page: int,
+    note: bytes = b"",
 ) -> bytes:
     """The group's bytes; its end LSN is ``start_lsn + len(result)``."""
-    body = _pack(records)
+    body = _pack(records) + note if note else _pack(records)
     body_bytes = len(body)
     if body_bytes > BODY_BYTES_MAX:
         raise ValueError(f"group of {body_bytes} bytes exceeds {BODY_BYTES_MAX}")
     # A group of nothing but zeros in its CRC field is what the CRC is computed over.
     header = HEADER.pack(
-        MAGIC, GROUP_FORMAT, 0, body_bytes, 0,
+        MAGIC, GROUP_FORMAT, len(note), body_bytes, 0,
         epoch, start_lsn, cts, transaction_id, horizon, next_page,
     )  # fmt: skip
     crc = crc32(body, crc32(header))
@@ -107,6 +115,7 @@ class GroupHeader(NamedTuple):
     transaction_id: int
     horizon: int
     next_page: int
+    note_bytes: int = 0
 
 
 def read_header(data: bytes | memoryview, offset: int = 0) -> tuple[GroupHeader, int] | None:
@@ -116,13 +125,13 @@ def read_header(data: bytes | memoryview, offset: int = 0) -> tuple[GroupHeader,
     """
     if len(data) - offset < HEADER_BYTES:
         return None
-    magic, fmt, _, body_bytes, _, epoch, start, cts, txn, horizon, next_page = HEADER.unpack_from(
-        data, offset
+    magic, fmt, note, body_bytes, _, epoch, start, cts, txn, horizon, next_page = (
+        HEADER.unpack_from(data, offset)
     )
-    if magic != MAGIC or fmt != GROUP_FORMAT or body_bytes > BODY_BYTES_MAX:
+    if magic != MAGIC or fmt != GROUP_FORMAT or not note <= body_bytes <= BODY_BYTES_MAX:
         return None
     total = HEADER_BYTES + body_bytes
-    return GroupHeader(epoch, start, start + total, cts, txn, horizon, next_page), total
+    return GroupHeader(epoch, start, start + total, cts, txn, horizon, next_page, note), total
 
 
 def verify_group(data: bytes | memoryview, offset: int, total: int) -> bool:
@@ -152,7 +161,7 @@ def decode_groups(data: bytes | memoryview, start_lsn: int) -> Iterator[Group]:
             )
         if not verify_group(data, offset, total):
             raise CorruptData(f"log position {position}: group CRC does not match")
-        body = memoryview(data)[offset + HEADER_BYTES : offset + total]
-        records = msgpack.unpackb(body, use_list=False)
-        yield Group(*header, records)
+        note_at = offset + total - header.note_bytes
+        records = msgpack.unpackb(memoryview(data)[offset + HEADER_BYTES : note_at], use_list=False)
+        yield Group(*header[:7], records, bytes(data[note_at : offset + total]))
         offset += total

@@ -22,6 +22,10 @@ append; only a compute or control may fence. WELCOME fields: ``epoch``, ``tail``
     read_log    (from LSN, max bytes) -> [groups: bytes, next LSN]
                 Whole durable groups; at least one if there is one. `CallerMistake` below the first
                 LSN that is kept.
+    verdict     (transaction id, from LSN) -> [state, LSN, note: bytes]
+                Whether a transaction of a proxied client is durable: "committed" with its LSN and
+                the answer that it carried, "absent", or "unknown" if transactions since that LSN
+                were forgotten. Final for all epochs below one that was fenced.
     tail        () -> [tail, cts, next page, mark, folded, epoch]
     status      () -> {name: number}
     ping        () -> {"state", "role", "epoch"}
@@ -39,6 +43,7 @@ ANNOUNCE: Final = "announce"
 READ_PAGE: Final = "read_page"
 READ_PAGES: Final = "read_pages"
 READ_LOG: Final = "read_log"
+VERDICT: Final = "verdict"
 TAIL: Final = "tail"
 STATUS: Final = "status"
 PING: Final = "ping"

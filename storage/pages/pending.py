@@ -19,6 +19,7 @@ import msgpack
 
 from polarless.errors import CorruptData
 from polarless.kernel import redo
+from storage.pages.verdicts import Verdicts
 
 # Groups above this are decoded record by record, over several steps.
 LARGE_BYTES: Final = 128 * 1024
@@ -51,8 +52,9 @@ class Plan:
 class _Large:
     """A large group that is half decoded."""
 
-    def __init__(self, header: redo.GroupHeader, body: memoryview) -> None:
+    def __init__(self, header: redo.GroupHeader, body: memoryview, total: int) -> None:
         self.header = header
+        self.total = total
         self.body = body
         self.fed = 0
         self.count = -1
@@ -72,6 +74,7 @@ class Pending:
         self.bytes = 0
         self.records = 0
         self.pages: dict[int, list[Entry]] = {}
+        self.verdicts = Verdicts(folded)
         self._raw: deque[bytes] = deque()
         self._offset = 0
         self._large: _Large | None = None
@@ -104,9 +107,12 @@ class Pending:
             if found is None:
                 raise CorruptData(f"log position {self.ingested}: no group here")
             header, total = found
-            body = memoryview(data)[self._offset + redo.HEADER_BYTES : self._offset + total]
+            note_at = self._offset + total - header.note_bytes
+            body = memoryview(data)[self._offset + redo.HEADER_BYTES : note_at]
+            if header.transaction_id >= redo.PROXIED:
+                self.verdicts.add(header, bytes(data[note_at : self._offset + total]))
             if total > LARGE_BYTES:
-                self._large = _Large(header, body)
+                self._large = _Large(header, body, total)
                 continue
             try:
                 records = _unpack(body, use_list=False)
@@ -233,7 +239,7 @@ class Pending:
             raise _undecodable(header, error) from error
         if large.fed >= len(body):
             self._large = None
-            self._finish(header, redo.HEADER_BYTES + len(body), large.pages)
+            self._finish(header, large.total, large.pages)
         return len(piece)
 
 

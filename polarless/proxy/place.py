@@ -1,0 +1,203 @@
+"""A session's part on one node: opened when needed, told what changed, left when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from polarless.errors import Retry
+from polarless.proxy.messages import PARSE, SYNC_MESSAGE, message
+from polarless.proxy.record import Cycle
+from polarless.wire import relay as wire
+
+if TYPE_CHECKING:
+    from polarless.proxy.link import Link
+    from polarless.proxy.session import Session
+
+CLOSE_STATEMENT = 0x43
+
+
+class Replayed:
+    """The answer of a cycle that is run again: not for the client."""
+
+    __slots__ = ("answered", "crc", "future", "number")
+
+    def __init__(self, number: int, future: asyncio.Future[int]) -> None:
+        self.number = number
+        self.future = future
+        self.answered = 0
+        self.crc = 0
+
+
+class Place:
+    """See the module."""
+
+    __slots__ = ("_known", "_settings_version", "_statements_version", "link", "number", "replayed",
+                 "session")  # fmt: skip
+
+    def __init__(self, session: Session, link: Link) -> None:
+        self.session = session
+        self.link = link
+        self.number = link.attach(self)
+        self.replayed: Replayed | None = None
+        self._known: dict[bytes, bytes] = {}
+        memory = session.memory
+        self._settings_version = memory.settings_version
+        self._statements_version = -1
+
+    def open(self, how: dict[str, Any]) -> None:
+        """Make the session there: ``startup`` if it is new, ``resume`` if it was elsewhere."""
+        session = self.session
+        fields = {**how, "pid": session.pid, "key": session.key, "base": session.base,
+                  "peer": session.peer}  # fmt: skip
+        self.tell(wire.OPEN, wire.pack(fields))
+        if "startup" in how:
+            self._statements_version = session.memory.statements_version
+
+    def resume(self, *, doomed: str = "") -> None:
+        """Make the session there as it was at the beginning of its open transaction."""
+        session = self.session
+        self.open({"resume": session.parameters, "settings": session.memory.settings,
+                   "doomed": doomed})  # fmt: skip
+
+    def prepare(self, cycle: Cycle) -> None:
+        """Bring settings and prepared statements there up to date before a cycle."""
+        session = self.session
+        memory = session.memory
+        if self is session.writer and session.reader is None:
+            # Whatever changed, changed there.
+            if self._statements_version == -1:
+                self._bring_statements(cycle)
+            return
+        if self._settings_version != memory.settings_version:
+            self._settings_version = memory.settings_version
+            self.tell(wire.SETTINGS, wire.pack(memory.settings))
+        if self._statements_version != memory.statements_version:
+            self._bring_statements(cycle)
+
+    def _bring_statements(self, cycle: Cycle) -> None:
+        # Under the number before the cycle's own: nobody waits for its answer.
+        self.bring(cycle, cycle.number - 1)
+
+    def bring(self, cycle: Cycle | None, number: int) -> None:
+        """Prepare there what was prepared elsewhere; the answers are not for the client."""
+        session = self.session
+        statements = session.memory.statements
+        self._statements_version = session.memory.statements_version
+        parts = [
+            message(CLOSE_STATEMENT, b"S" + name + b"\0")
+            for name, body in self._known.items()
+            if name and statements.get(name) != body
+        ]
+        # The unnamed statement is mostly parsed again by whoever uses it.
+        unnamed = cycle is None or not cycle.data or cycle.data[0][:1] == b"B"
+        parts += [
+            message(PARSE, body) for name, body in statements.items()
+            if self._known.get(name) != body and (name or unnamed)
+        ]  # fmt: skip
+        self._known = dict(statements)
+        if parts:
+            self.tell(wire.DATA, b"".join(parts) + SYNC_MESSAGE, number)
+
+    def learned(self, meta: dict[str, Any]) -> None:
+        """What the session says has changed there is known there."""
+        if meta.get("cleared"):
+            self._known.clear()
+        for name, body in (meta.get("prepared") or {}).items():
+            if body is None:
+                self._known.pop(name, None)
+            else:
+                self._known[name] = body
+
+    def data(self, cycle: Cycle, data: bytes) -> None:
+        """The client's bytes."""
+        self.link.send(wire.DATA, self.number, cycle.number, data)
+
+    def tell(self, kind: int, payload: bytes = b"", cycle: int = 0) -> None:
+        """Any other frame."""
+        self.link.send(kind, self.number, cycle, payload)
+
+    async def replay(
+        self, number: int, data: bytes, snapshots: list[int], start_us: int
+    ) -> Replayed:
+        """Run a cycle again at its snapshots; its answer, with the state it leaves.
+
+        Raises `Retry` if the node is lost meanwhile.
+        """
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        replayed = self.replayed = Replayed(number, future)
+        if snapshots or start_us:
+            at = {"snapshots": snapshots, "start_us": start_us}
+            self.tell(wire.REPLAY, wire.pack(at))
+        self.tell(wire.DATA, data, number)
+        try:
+            await future
+        finally:
+            self.replayed = None
+        return replayed
+
+    def leave(self) -> None:
+        """The session needs it no more."""
+        self.link.detach(self.number)
+
+    # What the link brings.
+
+    def on_data(self, cycle: int, flag: int, payload: bytes) -> None:
+        replayed = self.replayed
+        if replayed is None:
+            self.session.on_data(self, cycle, flag, payload)
+            return
+        if replayed.number != cycle:
+            return
+        replayed.answered += len(payload)
+        replayed.crc = crc32(payload, replayed.crc)
+        if flag and not replayed.future.done():
+            replayed.future.set_result(flag)
+
+    def on_frame(self, cycle: int, kind: int, payload: bytes) -> None:
+        session = self.session
+        current = session.cycle
+        mine = current is not None and current.backend is self and current.number == cycle
+        if kind == wire.META:
+            meta = wire.unpack(payload)
+            self.learned(meta)
+            if self.replayed is not None or mine or self is session.writer:
+                session.memory.learn(meta, current if mine else None)
+        elif kind == wire.REROUTE and mine:
+            assert current is not None
+            session.proxy.rerouted += 1
+            self.link.outstanding -= 1
+            current.backend = None
+            place = session.proxy.writer_place(session)
+            if place is None:
+                session.queue("a writer")
+            else:
+                session.run(current, place)
+        elif kind == wire.COPYING and mine:
+            assert current is not None
+            current.copying = True
+            session.scanner.ended = False
+        elif kind in (wire.PAUSE, wire.CONTINUE) and mine:
+            session.hold(kind == wire.PAUSE)
+        elif kind == wire.LOST:
+            self.link.backends.pop(self.number, None)
+            self.on_lost()
+        elif kind == wire.CLOSE:
+            self.link.backends.pop(self.number, None)
+            if self is session.writer or mine:
+                session.close()
+            else:
+                session.reader = None
+
+    def on_lost(self) -> None:
+        """The node is gone, or what the session had there."""
+        if self.replayed is not None and not self.replayed.future.done():
+            self.replayed.future.set_exception(Retry(f"node {self.link.node} is gone"))
+        self.session.proxy.place_lost(self)
+
+    def pause(self) -> None:
+        self.session.hold(True)
+
+    def proceed(self) -> None:
+        self.session.hold(False)
