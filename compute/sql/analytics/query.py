@@ -206,13 +206,20 @@ class Builder:
         carriers = [
             common([self.low.value(a).carrier, self.low.value(b).carrier]) for a, b in zip(*sides)
         ]
+        # Equal numerics may show other digits. Told apart by their keys they keep them; where
+        # DuckDB counts equal rows itself they are put down in one form.
+        exact = any(carrier.kind == "exact" for carrier in carriers)
         arms = []
         for piece, nodes in ((left, sides[0]), (right, sides[1])):
             shaped = [
-                _Shaped(node, carrier, plain=distinct) for node, carrier in zip(nodes, carriers)
+                self._shape(node, carrier, plain=not distinct and word != "UNION")
+                for node, carrier in zip(nodes, carriers)
             ]
-            arms.append(f"({piece.render([self._shape(found) for found in shaped])})")
-        sql = f"{arms[0]} {word}{'' if distinct else ' ALL'} {arms[1]}"
+            arms.append(f"({piece.render(shaped)})")
+        if exact and distinct:
+            sql = by_keys(word, arms, carriers)
+        else:
+            sql = f"{arms[0]} {word}{'' if distinct else ' ALL'} {arms[1]}"
         outputs = [
             Output(
                 o.name,
@@ -224,11 +231,11 @@ class Builder:
         ]
         return wrapped(self, sql, outputs)
 
-    def _shape(self, shaped: _Shaped) -> Node:
-        sql = self.low.sql(shaped.node, shaped.carrier)
-        if shaped.plain and shaped.carrier.kind == "exact":
+    def _shape(self, node: Node, carrier: Carrier, *, plain: bool) -> Node:
+        sql = self.low.sql(node, carrier)
+        if plain and carrier.kind == "exact":
             sql = f"number_plain({sql})"
-        return Leaf(sql, shaped.carrier, shaped.node.type, shaped.node.typmod)
+        return Leaf(sql, carrier, node.type, node.typmod)
 
     def values(self, tree: Any, outer: Level | None) -> Piece:
         """VALUES as a query."""
@@ -260,11 +267,25 @@ class Builder:
         return wrapped(self, sql, outputs)
 
 
-@dataclass(slots=True)
-class _Shaped:
-    node: Node
-    carrier: Carrier
-    plain: bool
+def told_apart(sql: str, carriers: Sequence[Carrier]) -> str:
+    """The rows of ``o0, o1, ...``, equal ones once, by their keys."""
+    keys = [key_of(Lowered(f"d.o{i}", carrier)) for i, carrier in enumerate(carriers)]
+    columns = [f"any_value(d.o{i}) AS o{i}" for i in range(len(carriers))]
+    return f"SELECT {', '.join(columns)} FROM ({sql}) AS d GROUP BY {', '.join(keys)}"
+
+
+def by_keys(word: str, arms: list[str], carriers: Sequence[Carrier]) -> str:
+    """A set operation without ALL that compares keys and keeps the values."""
+    if word == "UNION":
+        return told_apart(f"{arms[0]} UNION ALL {arms[1]}", carriers)
+    pairs = [
+        f"{key_of(Lowered(f'l.o{i}', carrier))} IS NOT DISTINCT FROM "
+        f"{key_of(Lowered(f'r.o{i}', carrier))}"
+        for i, carrier in enumerate(carriers)
+    ]
+    kind = "ANTI" if word == "EXCEPT" else "SEMI"
+    joined = f"SELECT l.* FROM {arms[0]} AS l {kind} JOIN {arms[1]} AS r ON {' AND '.join(pairs)}"
+    return told_apart(joined, carriers)
 
 
 def _typmod_of(rows: list[list[Node]], index: int) -> int:
@@ -501,13 +522,11 @@ class Select:
             lowered = [low.value(node) for node in nodes]
             parts = []
             for index, found in enumerate(lowered):
-                sql = found.sql
-                if distinct and not on and found.carrier.kind == "exact":
-                    sql = f"number_plain({sql})"
-                parts.append(f"{sql} AS o{index}")
+                parts.append(f"{found.sql} AS o{index}")
             if not parts:
                 parts.append("1 AS nothing")
-            words = "DISTINCT " if distinct else ""
+            exact = any(found.carrier.kind == "exact" for found in lowered)
+            words = "DISTINCT " if distinct and not exact else ""
             if on:
                 words = f"DISTINCT ON ({', '.join(on)}) "
             sql = f"SELECT {words}{', '.join(parts)}"
@@ -520,6 +539,8 @@ class Select:
             if having_sql:
                 sql += f" HAVING {having_sql}"
             plain = distinct and not on
+            if plain and exact:
+                sql = told_apart(sql, [found.carrier for found in lowered])
             if plain and keys:
                 sql = f"SELECT * FROM ({sql}) AS d"
             order = []
