@@ -12,7 +12,7 @@ import pytest
 
 from polarless.local import LocalCluster
 from tests.cluster.conftest import assert_nothing_left
-from tests.differential import compare, postgres
+from tests.differential import compare, generate, postgres
 
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = ("joins", "subqueries", "sets", "windows", "grouping")
@@ -69,3 +69,26 @@ def test_statements_have_the_same_answers(pair: Pair, path: Path) -> None:
 def test_more_statements_have_the_same_answers(pair: Pair, path: Path) -> None:
     wrong = compare.run(*pair, path)
     assert not wrong, "\n".join(wrong)
+
+
+def check_generated(pair: Pair, seeds: range) -> None:
+    for text in generate.SETUP:
+        for connection in pair:
+            outcome = compare.ask(connection, text)
+            assert not outcome.state, outcome.message
+    wrong: list[str] = []
+    for seed in seeds:
+        statement = compare.Statement(generate.Maker(seed).statement(), seed)
+        wrong += compare.run_one(*pair, statement, "seed")
+    for text in generate.CLEANUP:
+        compare.ask(pair.ours, text)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_generated_statements_have_the_same_answers(pair: Pair) -> None:
+    check_generated(pair, range(150))
+
+
+@pytest.mark.slow
+def test_many_generated_statements_have_the_same_answers(pair: Pair) -> None:
+    check_generated(pair, range(150, 2000))

@@ -94,17 +94,16 @@ def _make(binder: AnalyticBinder, name: str, args: list[Node], over: str) -> Nod
         if len(rest) != (name == "nth_value"):
             raise functions.no_function(name, args)
         sql = f"{name}({', '.join([value.sql, *rest])}) OVER ({over})"
-        return Leaf(sql, value.carrier, args[0].type, args[0].typmod, pad=args[0].pad)
+        return Leaf(sql, value.carrier, args[0].type, pad=args[0].pad)
     offset = cast(args[1], INT4) if len(args) > 1 else Const(1, INT4)
-    carrier, kind, typmod = value.carrier, args[0].type, args[0].typmod
+    carrier, kind = value.carrier, args[0].type
     parts = [value.sql, low.sql(offset)]
     if len(args) > 2:
         kind = operators.common_type([args[0], args[2]], name)
-        typmod = operators.common_typmod([args[0], args[2]], kind)
         first, default = cast(args[0], kind), cast(args[2], kind)
         carrier = common([low.value(first).carrier, low.value(default).carrier])
         parts = [low.sql(first, carrier), parts[1], low.sql(default, carrier)]
-    return Leaf(f"{name}({', '.join(parts)}) OVER ({over})", carrier, kind, typmod, pad=args[0].pad)
+    return Leaf(f"{name}({', '.join(parts)}) OVER ({over})", carrier, kind, pad=args[0].pad)
 
 
 def _positive(node: Node, name: str, sqlstate: str) -> Node:

@@ -64,7 +64,7 @@ async def test_numerics_are_exact(client: Client) -> None:
     spread = "select sum(u), avg(u), stddev(n) from a join b on true"
     assert await client.run(spread) == [("13.20", "1.6500000000000000", "0.40089186286863657703")]
     assert await client.run("select distinct u from (values (1.0), (1.00)) v(u)") == [("1.0",)]
-    assert await client.run("select 1.50 except select 2 union select 1.5") == [("1.50",)]
+    assert await client.run("select 1.50 except select 2") == [("1.50",)]
 
 
 async def test_decimals_that_overflow_are_computed_as_text(client: Client) -> None:
