@@ -45,6 +45,8 @@ READY_IDLE: Final = message(b"Z", b"I")
 READY_IN_TRANSACTION: Final = message(b"Z", b"T")
 READY_FAILED: Final = message(b"Z", b"E")
 
+COPY_DONE: Final = message(b"c")
+
 DATA_ROW: Final = ord("D")
 
 
@@ -86,9 +88,19 @@ def row_description(columns: Sequence[ColumnLike], formats: Sequence[int]) -> by
     return message(b"T", b"".join(parts))
 
 
-def copy_in_response(column_count: int) -> bytes:
-    """Begin a COPY FROM STDIN in text format."""
-    return message(b"G", struct.pack("!bH", 0, column_count) + b"\0\0" * column_count)
+def copy_in_response(column_count: int, *, binary: bool = False) -> bytes:
+    """Begin a COPY FROM STDIN."""
+    return message(b"G", _copy_formats(column_count, binary=binary))
+
+
+def copy_out_response(column_count: int, *, binary: bool = False) -> bytes:
+    """Begin a COPY TO STDOUT."""
+    return message(b"H", _copy_formats(column_count, binary=binary))
+
+
+def _copy_formats(column_count: int, *, binary: bool) -> bytes:
+    code = int(binary)
+    return struct.pack("!bH", code, column_count) + code.to_bytes(2, "big") * column_count
 
 
 def error_response(error: PolarlessError, *, severity: str = "ERROR") -> bytes:
@@ -116,6 +128,43 @@ def error_response(error: PolarlessError, *, severity: str = "ERROR") -> bytes:
 def notice_response(severity: str, sqlstate: str, text: str) -> bytes:
     """A WARNING or NOTICE beside the result."""
     return message(b"N", _fields(severity, sqlstate, text, None, None))
+
+
+def row_values(row: bytes) -> list[bytes | None]:
+    """The values of the DataRow that ``row`` begins with."""
+    values: list[bytes | None] = []
+    position = 7
+    for _ in range(int.from_bytes(row[5:7], "big")):
+        size = int.from_bytes(row[position : position + 4], "big")
+        position += 4
+        if size == 0xFFFFFFFF:
+            values.append(None)
+        else:
+            values.append(row[position : position + size])
+            position += size
+    return values
+
+
+def data_row(values: Sequence[bytes | None]) -> bytes:
+    """A DataRow of values that are bytes already."""
+    parts = [len(values).to_bytes(2, "big")]
+    for value in values:
+        if value is None:
+            parts.append(b"\xff\xff\xff\xff")
+        else:
+            parts += (len(value).to_bytes(4, "big"), value)
+    return message(b"D", b"".join(parts))
+
+
+def each_row(rows: bytes) -> list[bytes]:
+    """Whole DataRows, one by one."""
+    result: list[bytes] = []
+    position, end = 0, len(rows)
+    while position < end:
+        after = position + 1 + int.from_bytes(rows[position + 1 : position + 5], "big")
+        result.append(rows[position:after])
+        position = after
+    return result
 
 
 def split_rows(rows: bytes, row_count_max: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compute.pgwire import backend
-from compute.session import copying, transactions
+from compute.session import copying, copying_out, cursors, transactions, wrapped
 from compute.session.statements import forget_statement
 from polarless.errors import CallerMistake
 
@@ -65,6 +65,11 @@ CONTROLS: dict[str, Control] = {
     **transactions.CONTROLS,
     "set": on_set,
     "copy_in": copying.on_copy_in,
+    "copy_out": copying_out.on_copy_out,
+    "prepare": wrapped.on_prepare,
+    "execute": wrapped.on_execute,
+    "declare": cursors.on_declare,
+    "fetch": cursors.on_fetch,
     "deallocate": on_deallocate,
     "discard": on_discard,
     "close": on_close,

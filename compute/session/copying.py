@@ -35,7 +35,7 @@ def on_copy_in(session: Session, ready: Ready, then: Then) -> None:
     session.txn.start_statement()
     copier = ready.bound.copy(cast("SessionLike", session))
     session.head = b""
-    session.out.append(backend.copy_in_response(copier.column_count))
+    session.out.append(backend.copy_in_response(copier.column_count, binary=copier.binary))
     copying = session.copying = Copying(session, copier)
     if session.relay is not None:
         session.relay.copying()

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from compute.buffer.waits import Suspend
+from compute.buffer.waits import Suspend, resumed
 from compute.pgwire import backend
 from compute.session import transactions
 from compute.session.waits import work
@@ -72,6 +72,40 @@ def run_slowly(session: Session, ready: Ready, parameters: Sequence[Any], then: 
         return sink.finish() + backend.command_complete(tag)
 
     work(session, rows(), then, ready.plan.verb or ready.plan.kind)
+
+
+async def run_into(
+    session: Session,
+    text: str,
+    oids: Sequence[int],
+    formats: Formats,
+    parameters: Sequence[Any],
+    sink: Sink,
+) -> None:
+    """Run a query that is part of another statement, all its rows into ``sink``."""
+    txn = session.txn
+    assert txn is not None
+    mark, bound = txn.savepoint(), None
+    while bound is None:
+        try:
+            # Each time: while it waited the catalog may have changed.
+            plan = session.planner.prepare(session, text, oids)
+            if plan.writes:
+                transactions.check_plan_writable(session, plan)
+            made = plan.bind(*formats)
+            answer = made.run(cast("SessionLike", session), parameters) if plan.fast else None
+            if answer is not None:
+                _, end = backend.split_rows(answer, 1 << 62)
+                await sink.rows(answer[:end])
+                return
+            bound = made
+        except Suspend as suspend:
+            txn.rollback_to(mark)
+            await resumed(suspend)
+    await bound.rows(cast("SessionLike", session), parameters, sink)
+
+
+Formats = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Sink:

@@ -13,7 +13,17 @@ from compute.pgwire import backend, frontend
 from compute.session import transactions
 from compute.session.controls import CONTROLS
 from compute.session.execution import execute, too_large_for_portal
-from compute.session.statements import EXITS, Portal, Prepared, Ready, forget_statement
+from compute.session.statements import (
+    EXITS,
+    Portal,
+    Prepared,
+    Ready,
+    add_statement,
+    find_statement,
+    forget_statement,
+    refresh,
+)
+from compute.session.wrapped import described
 from compute.sql.plan import ANY_VERSION
 from polarless.errors import CallerMistake, Overloaded, RemoteProtocolError
 
@@ -30,25 +40,9 @@ def on_parse(session: Session, body: bytes) -> None:
     _release_held(session)
     name, text, oids = frontend.parse_parse(body)
     transactions.refuse_if_failed(session, text)
-    if name and name in session.statements:
-        raise CallerMistake(
-            f'prepared statement "{name.decode("utf-8", "replace")}" already exists',
-            sqlstate="42P05",
-        )
     session.query = text
-    plan = session.planner.prepare(session, text, oids)
-    limits = session.limits
-    old = session.statements.get(name)
-    byte_count = session.statement_bytes + len(text) - (len(old.text) if old else 0)
-    if byte_count > limits.statement_bytes_max or len(session.statements) >= limits.statements_max:
-        raise Overloaded(
-            f"this session has too many prepared statements: {len(session.statements)} of "
-            f"{limits.statements_max}, {byte_count} bytes of {limits.statement_bytes_max}",
-            sqlstate="53000",
-            hint="Close statements that are not used any more (DEALLOCATE), or reuse them.",
-        )
-    session.statement_bytes = byte_count
-    session.statements[name] = Prepared(text, oids, plan)
+    plan = described(session, session.planner.prepare(session, text, oids), oids)
+    add_statement(session, name, text, oids, plan)
     if session.relay is not None:
         session.relay.changed[name] = body
     session.out.append(backend.PARSE_COMPLETE)
@@ -58,7 +52,7 @@ def on_bind(session: Session, body: bytes) -> None:
     """B: give a statement its values; the unnamed portal is replaced, others must be new."""
     _release_held(session)
     message = frontend.parse_bind(body)
-    prepared = _statement(session, message.statement)
+    prepared = find_statement(session, message.statement)
     if session.failed and prepared.plan.kind not in EXITS:
         raise transactions.failed_error()
     refresh(session, prepared)
@@ -84,7 +78,7 @@ def on_describe(session: Session, body: bytes) -> None:
     if kind == frontend.PORTAL:
         session.out.append(_portal(session, name).ready.description)
         return
-    prepared = _statement(session, name)
+    prepared = find_statement(session, name)
     if session.failed and prepared.plan.columns:
         raise transactions.failed_error()
     if not session.failed:
@@ -191,29 +185,6 @@ def is_stale(session: Session, ready: Ready) -> bool:
     return ready.version != session.engine.catalog_version and ready.version != ANY_VERSION
 
 
-def refresh(session: Session, prepared: Prepared) -> None:
-    """Prepare the statement again if the catalog has changed. May raise a `Suspend`.
-
-    Raises `CallerMistake` 0A000 when its columns would not be what the client was told.
-    """
-    plan = prepared.plan
-    version = plan.catalog_version
-    if version == session.engine.catalog_version or version == ANY_VERSION:
-        return
-    fresh = session.planner.prepare(session, prepared.text, prepared.parameter_oids)
-    if fresh is plan:
-        return
-    if fresh.columns != plan.columns:
-        raise CallerMistake(
-            "cached plan must not change result type",
-            sqlstate="0A000",
-            hint="Prepare the statement again.",
-        )
-    prepared.plan = fresh
-    prepared.ready.clear()
-    prepared.parameter_count = len(fresh.parameter_oids)
-
-
 def ready_for(
     prepared: Prepared, parameter_formats: tuple[int, ...], result_formats: tuple[int, ...]
 ) -> Ready:
@@ -238,18 +209,6 @@ def wrong_parameter_count(prepared: Prepared, name: bytes, count: int) -> Remote
         f'bind message supplies {count} parameters, but prepared statement "{_shown(name)}" '
         f"requires {prepared.parameter_count}"
     )
-
-
-def _statement(session: Session, name: bytes) -> Prepared:
-    prepared = session.statements.get(name)
-    if prepared is None:
-        raise CallerMistake(
-            f'prepared statement "{_shown(name)}" does not exist'
-            if name
-            else "unnamed prepared statement does not exist",
-            sqlstate="26000",
-        )
-    return prepared
 
 
 def _portal(session: Session, name: bytes) -> Portal:

@@ -30,6 +30,7 @@ from compute.session import hot, transactions, waits
 from compute.session.link import Link
 from compute.session.messages import HANDLERS
 from compute.session.settings import SEVERITIES, Settings
+from compute.session.statements import drop_portals
 from compute.session.timeouts import Timeouts
 from compute.session.waits import Committing
 from compute.sql.plan import SqlState
@@ -298,7 +299,8 @@ class Session(Link):
         elif self.explicit:
             self.out.append(backend.READY_IN_TRANSACTION)
         else:
-            self.portals.clear()
+            if self.portals:
+                drop_portals(self, committed=False)
             self.unnamed_portal = None
             self.settings.commit()
             self.out.append(backend.READY_IDLE)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from compute.pgwire import backend
-from compute.sql.plan import Bound, Plan
+from compute.sql.plan import ANY_VERSION, Bound, Plan
+from polarless.errors import CallerMistake, Overloaded
 
 if TYPE_CHECKING:
     from compute.session.session import Session
@@ -98,6 +99,154 @@ class Portal:
             # A tag counts the rows of its own Execute.
             tag = backend.command_complete(f"SELECT {count}")
         return rows + tag
+
+
+class Cursor(Portal):
+    """A portal that DECLARE made: all its rows, and where FETCH stands.
+
+    ``position`` is 0 before the first row, the row's number on it, one more than there are behind
+    the last. ``kept``: it is WITH HOLD, and its transaction has committed.
+    """
+
+    __slots__ = ("byte_count", "hold", "kept", "position", "rows", "scroll")
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        ready: Ready,
+        rows: list[bytes],
+        *,
+        scroll: bool | None,
+        hold: bool,
+    ) -> None:
+        super().__init__(prepared, ready, ())
+        self.started = True
+        self.rows = rows
+        self.byte_count = sum(map(len, rows))
+        self.position = 0
+        self.scroll = scroll
+        self.hold = hold
+        self.kept = False
+
+    def move(self, direction: str, count: int) -> list[bytes]:
+        """Go there; the rows that are passed, and for a single step the row that is reached.
+
+        Raises `CallerMistake` 55000 for a way back that the cursor does not go.
+        """
+        rows, position, end = self.rows, self.position, len(self.rows) + 1
+        if direction == "absolute":
+            target = count if count >= 0 else end + count
+            self._go(max(0, min(target, end)))
+            return rows[self.position - 1 : self.position] if self.position else []
+        if direction == "relative" or count == 0:
+            step = count if direction == "relative" else 0
+            self._go(max(0, min(position + step, end)))
+            return rows[self.position - 1 : self.position] if self.position else []
+        if direction == "forward":
+            self._go(min(position + count, end))
+            return rows[position : self.position]
+        self._go(max(position - count, 0))
+        found = rows[max(self.position, 1) - 1 : max(position - 1, 0)]
+        found.reverse()
+        return found
+
+    def _go(self, target: int) -> None:
+        if target < self.position and self.scroll is False:
+            raise CallerMistake(
+                "cursor can only scan forward",
+                sqlstate="55000",
+                hint="Declare it with SCROLL option to enable backward scan.",
+            )
+        self.position = target
+
+    def take(self, row_count_max: int) -> bytes:
+        """See `Portal.take`: an Execute of the protocol reads on."""
+        found = self.move("forward", row_count_max)
+        if self.position <= len(self.rows):
+            return b"".join(found) + backend.PORTAL_SUSPENDED
+        return b"".join(found) + backend.command_complete(f"SELECT {len(found)}")
+
+
+def drop_portals(session: Session, *, committed: bool) -> None:
+    """The transaction is over: only cursors WITH HOLD stay, if their transaction has committed."""
+    kept: dict[bytes, Portal] = {}
+    for name, portal in session.portals.items():
+        if isinstance(portal, Cursor) and portal.hold and (committed or portal.kept):
+            portal.kept = True
+            kept[name] = portal
+    session.portals = kept
+
+
+def kept_bytes(session: Session) -> int:
+    """What the session's portals hold of results that were not fetched yet."""
+    return sum(
+        portal.byte_count if isinstance(portal, Cursor) else len(portal.rest)
+        for portal in session.portals.values()
+    )
+
+
+def add_statement(
+    session: Session, name: bytes, text: str, oids: tuple[int, ...], plan: Plan
+) -> None:
+    """Keep a prepared statement. Raises `CallerMistake` 42P05, `Overloaded` 53000."""
+    statements, limits = session.statements, session.limits
+    old = statements.get(name)
+    if name and old is not None:
+        raise CallerMistake(
+            f'prepared statement "{name.decode("utf-8", "replace")}" already exists',
+            sqlstate="42P05",
+        )
+    byte_count = session.statement_bytes + len(text) - (len(old.text) if old else 0)
+    if byte_count > limits.statement_bytes_max or len(statements) >= limits.statements_max:
+        raise Overloaded(
+            f"this session has too many prepared statements: {len(statements)} of "
+            f"{limits.statements_max}, {byte_count} bytes of {limits.statement_bytes_max}",
+            sqlstate="53000",
+            hint="Close statements that are not used any more (DEALLOCATE), or reuse them.",
+        )
+    session.statement_bytes = byte_count
+    statements[name] = Prepared(text, oids, plan)
+
+
+def find_statement(session: Session, name: bytes) -> Prepared:
+    """A prepared statement. Raises 26000."""
+    prepared = session.statements.get(name)
+    if prepared is None:
+        raise CallerMistake(
+            f'prepared statement "{name.decode("utf-8", "replace")}" does not exist'
+            if name
+            else "unnamed prepared statement does not exist",
+            sqlstate="26000",
+        )
+    return prepared
+
+
+def refresh(session: Session, prepared: Prepared) -> None:
+    """Prepare the statement again if the catalog has changed. May raise a `Suspend`.
+
+    Raises `CallerMistake` 0A000 when its columns would not be what the client was told.
+    """
+    plan = prepared.plan
+    version = plan.catalog_version
+    if version == session.engine.catalog_version or version == ANY_VERSION:
+        return
+    fresh = session.planner.prepare(session, prepared.text, prepared.parameter_oids)
+    if fresh is plan:
+        return
+    if fresh.columns != plan.columns:
+        raise other_columns()
+    prepared.plan = fresh
+    prepared.ready.clear()
+    prepared.parameter_count = len(fresh.parameter_oids)
+
+
+def other_columns() -> CallerMistake:
+    """The client was told of columns that are not these."""
+    return CallerMistake(
+        "cached plan must not change result type",
+        sqlstate="0A000",
+        hint="Prepare the statement again.",
+    )
 
 
 def forget_statement(session: Session, name: bytes) -> bool:

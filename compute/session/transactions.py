@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compute.buffer.waits import Suspend
 from compute.pgwire import backend
+from compute.session.statements import drop_portals
 from compute.session.waits import Committing
 from compute.sql.plan import TransactionOptions
 from polarless.errors import CallerMistake, Reroute
@@ -29,6 +30,7 @@ from polarless.errors import CallerMistake, Reroute
 if TYPE_CHECKING:
     from compute.session.session import Session
     from compute.session.statements import Control, Ready, Then
+    from compute.sql.plan import Plan
 
 BEGIN = backend.command_complete("BEGIN")
 COMMIT = backend.command_complete("COMMIT")
@@ -81,7 +83,12 @@ def open_implicit(session: Session) -> None:
 
 def check_writable(session: Session, ready: Ready) -> None:
     """Refuse a write on a reader, or in a READ ONLY transaction: 25006."""
-    command = ready.plan.verb or "a write"
+    check_plan_writable(session, ready.plan)
+
+
+def check_plan_writable(session: Session, plan: Plan) -> None:
+    """The same of a plan."""
+    command = plan.verb or "a write"
     if not session.engine.writable:
         raise Reroute(
             f"cannot execute {command} in a read-only transaction",
@@ -123,7 +130,8 @@ def end(session: Session, *, committed: bool) -> None:
     session.explicit = False
     session.failed = False
     session.savepoints.clear()
-    session.portals.clear()
+    if session.portals:
+        drop_portals(session, committed=committed)
     session.unnamed_portal = None
     session.start_us = 0
     if session.relay is not None:

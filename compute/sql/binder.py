@@ -575,9 +575,21 @@ def type_of(node: Any) -> tuple[SqlType, int]:
     """Type and modifier of a type in the text. Raises 42704, 0A000, 22023."""
     name, arguments = _type_name(node)
     kind = BY_NAME.get(name)
+    if kind is None and name.strip('"') in _INTERNAL_NAMES:
+        kind = BY_NAME.get(name.strip('"'))
     if kind is None:
         raise unknown_type(name)
     return kind, _typmod(kind, name, arguments)
+
+
+# What pg_type calls the types, and so what drivers write in quotes.
+_INTERNAL_NAMES: Final = frozenset(
+    {
+        *("bool", "bytea", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "name"),
+        *("varchar", "bpchar", "oid", "date", "time", "timetz", "timestamp", "timestamptz"),
+        *("interval", "uuid", "json", "jsonb"),
+    }
+)
 
 
 def _type_name(node: Any) -> tuple[str, list[int]]:
@@ -585,6 +597,8 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
         word = node.this.name if hasattr(node.this, "name") else str(node.this)
         if word == "USERDEFINED":
             kind: Any = node.args.get("kind")
+            if isinstance(kind, exp.Dot) and kind.this.name == "pg_catalog":
+                kind = kind.expression
             name = kind.name if hasattr(kind, "name") else str(kind)
             quoted = isinstance(kind, exp.Identifier) and kind.args.get("quoted")
             return (f'"{name}"' if quoted else name.lower()), []

@@ -1,4 +1,4 @@
-"""COPY table [(columns)] FROM STDIN, text and CSV.
+"""COPY table [(columns)] FROM STDIN, text, CSV and binary (`copy_binary`).
 
 Data arrives in pieces that may cut a row anywhere. Whole lines are decoded at once, split, and
 each row is encoded by a function generated for the table. The usual chunk, without a backslash,
@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 from compute.buffer.waits import Suspend, resumed
 from compute.sql import ddl
 from compute.sql.catalog import Catalog, Table, check_current, key_expression
+from compute.sql.copy_binary import BinaryRows
 from compute.sql.expressions import Emitter, Local, Node
 from compute.sql.mistakes import duplicate_key, not_supported, unknown_column, unknown_table
 from compute.sql.plan import Bound, Plan, SessionLike
 from compute.sql.rebuild import Loader, Rows
 from compute.sql.rowcode import base_names, compile_function
 from compute.sql.syntax import NUMBER, QUOTED, STRING, WORD, Token, string_value
-from compute.sql.types import INT_BOUNDS, PARSERS, fit
+from compute.sql.types import BINARY_INPUT, INT_BOUNDS, PARSERS, fit
 from compute.sql.utility import Reader
 from compute.sql.write import complete
 from compute.sql.write_run import RowIds, emit_new_row, raise_duplicate, stored
@@ -46,6 +47,7 @@ class CopyOptions:
     """What WITH (...) said."""
 
     csv: bool = False
+    binary: bool = False
     delimiter: str = "\t"
     null: str = "\\N"
     header: bool = False
@@ -57,9 +59,7 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
     """COPY ... FROM STDIN. Raises 0A000 for its other forms."""
     reader = Reader(tokens)
     reader.expect("copy")
-    reader.accept("binary")
-    if reader.accept("("):
-        raise not_supported("COPY (query) TO")
+    old_binary = reader.accept("binary")
     schema: str | None = None
     name = reader.name()
     if reader.accept("."):
@@ -70,14 +70,13 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
         while reader.accept(","):
             wanted.append(reader.name())
         reader.expect(")")
-    if reader.accept("to"):
-        raise not_supported("COPY TO", hint="Use SELECT.")
     reader.expect("from")
     if reader.peek is None:
         reader.next()  # raises
     if not reader.accept("stdin"):
         raise not_supported("COPY FROM a file or program", hint="Use psql's \\copy, or FROM STDIN.")
-    options = _options(reader)
+    options = copy_options(reader)
+    options.binary = options.binary or old_binary
     table = catalog.find(name, schema)
     if table is None:
         raise unknown_table(f"{schema}.{name}" if schema else name)
@@ -100,7 +99,8 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
     )
 
 
-def _options(reader: Reader) -> CopyOptions:
+def copy_options(reader: Reader) -> CopyOptions:
+    """What stands behind STDIN or STDOUT, up to the end of the statement."""
     options = CopyOptions()
     given: dict[str, str] = {}
     reader.accept("with")
@@ -115,11 +115,11 @@ def _options(reader: Reader) -> CopyOptions:
         _old_options(reader, given)
     reader.end()
     form = given.pop("format", "text").lower()
-    if form == "binary":
-        raise not_supported("COPY in binary format")
-    if form not in ("text", "csv"):
+    if form not in ("text", "csv", "binary"):
         raise CallerMistake(f'COPY format "{form}" not recognized', sqlstate="22023")
-    options.csv = form == "csv"
+    options.csv, options.binary = form == "csv", form == "binary"
+    if options.binary and given.keys() - {"freeze", "encoding"}:
+        raise CallerMistake(f"cannot specify {min(given).upper()} in BINARY mode", sqlstate="42601")
     if options.csv:
         options.delimiter, options.null = ",", ""
     for key, value in given.items():
@@ -186,7 +186,7 @@ class CopyBound(Bound):
         self._columns = columns
         self._options = options
         self._row_ids = row_ids
-        self._encode = encoder(table, columns)
+        self._encode = encoder(table, columns, binary=options.binary)
 
     def copy(self, session: SessionLike) -> CopyRun:
         """See `Bound.copy`."""
@@ -198,7 +198,7 @@ class CopyBound(Bound):
 Encode = Callable[[Any, list[Any], Callable[[], int], Any, bool], None]
 
 
-def encoder(table: Table, columns: list[int]) -> Encode:
+def encoder(table: Table, columns: list[int], *, binary: bool = False) -> Encode:
     """``encode(session, lines, next_id, append, strict)``: fields in, ``(key, payload)`` out.
 
     ``lines`` are lists of fields, str or None. Unless ``strict``, an integer goes by int() alone.
@@ -219,12 +219,16 @@ def encoder(table: Table, columns: list[int]) -> Encode:
             out.line(f"({', '.join(names)},) = fields")
         with out.block("except ValueError"):
             out.line("raise wrong_count(table, columns, fields) from None")
-    out.names |= {"table": table, "columns": columns, "value_of": _value_of}
+    out.names |= {
+        "table": table, "columns": columns, "value_of": _binary_value if binary else _value_of,
+    }  # fmt: skip
     for name, index in zip(names, columns):
         column = table.columns[index]
         with out.block(f"if {name} is not None"):
             bounds = INT_BOUNDS.get(column.type)
-            if bounds is not None:
+            if binary:
+                out.line(f"{name} = value_of(table, {index}, {name})")
+            elif bounds is not None:
                 with out.block("if strict"):
                     out.line(f"{name} = value_of(table, {index}, {name})")
                 with out.block("else"):
@@ -261,6 +265,16 @@ def _value_of(table: Table, index: int, text: str) -> Any:
         raise
 
 
+def _binary_value(table: Table, index: int, raw: bytes) -> Any:
+    """The same of a field in binary."""
+    column = table.columns[index]
+    try:
+        return fit(BINARY_INPUT[column.type](raw), column.type, column.typmod)
+    except PolarlessError as error:
+        error.context = f"COPY {table.name}, column {column.name}"
+        raise
+
+
 class CopyRun:
     """One COPY under way; `compute.sql.plan.CopyIn`."""
 
@@ -274,6 +288,8 @@ class CopyRun:
         encode: Encode,
     ) -> None:
         self.column_count = len(columns)
+        self.binary = options.binary
+        self._binary = BinaryRows(LINE_BYTES_MAX) if options.binary else None
         self._session = session
         self._table = table
         self._options = options
@@ -304,6 +320,9 @@ class CopyRun:
         """See `CopyIn.write`."""
         if self._ended:
             return
+        if self._binary is not None:
+            await self._take_rows(self._binary.feed(data), strict=True)
+            return
         data = self._rest + data if self._rest else data
         end = data.rfind(b"\n") + 1
         self._rest = data[end:]
@@ -317,6 +336,8 @@ class CopyRun:
         if self._rest and not self._ended:
             rest, self._rest = self._rest, b""
             await self._take(rest + b"\n")
+        if self._binary is not None:
+            self._binary.finish()
         if self._quoted is not None:
             raise CallerMistake("unterminated CSV quoted field", sqlstate="22P04")
         if self._loader is not None:
@@ -343,7 +364,10 @@ class CopyRun:
         if "\0" in text:
             raise CallerMistake('invalid byte sequence for encoding "UTF8": 0x00', sqlstate="22021")
         lines = self._csv(text) if self._options.csv else self._text(text)
-        strict = "_" in text or not text.isascii()
+        await self._take_rows(lines, strict="_" in text or not text.isascii())
+
+    async def _take_rows(self, lines: list[Any], *, strict: bool) -> None:
+        """Whole rows, cut into fields."""
         sleep = self._session.engine.clock.sleep
         for start in range(0, len(lines), ROWS_PER_SLICE):
             part = lines[start : start + ROWS_PER_SLICE]

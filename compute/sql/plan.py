@@ -19,6 +19,9 @@ What a session has to do, by ``Plan.kind``:
 ``deallocate``          ``argument`` is the name of a prepared statement, or None for all;
 ``discard``             DEALLOCATE (tag), DISCARD ALL | PLANS | ... in ``argument``
 ``close``               CLOSE CURSOR: ``argument`` is a portal's name or None for all
+``prepare`` ``execute`` the session plans what is inside when its time has come: ``argument`` is
+``declare`` ``fetch``   one of `compute.sql.wrapped`'s tuples
+``copy_out``            run the query in ``argument`` (`copy_out.CopyOut`): CopyOutResponse, rows
 ======================= ==================================================================
 
 A **fast** plan has `Bound.run`: synchronous, returns the finished DataRow messages and the
@@ -132,6 +135,8 @@ class CopyIn(Protocol):
     """A COPY FROM STDIN under way."""
 
     column_count: int
+    # The fields are in binary.
+    binary: bool
 
     async def write(self, data: bytes) -> None:
         """One CopyData's bytes: a row may be cut anywhere. Returns when there is room for more."""

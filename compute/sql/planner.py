@@ -24,6 +24,7 @@ from compute.sql.analytics.run import Analytic, AnalyticSource, plan_analytic
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
+from compute.sql.copy_out import plan_copy_out
 from compute.sql.expressions import ParamSlot
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import (
@@ -53,6 +54,7 @@ from compute.sql.syntax import (
 )
 from compute.sql.types import type_by_oid
 from compute.sql.utility import Reader, plan_utility, text_column, text_row
+from compute.sql.wrapped import plan_wrapped
 from compute.sql.write import (
     Insert,
     Update,
@@ -337,7 +339,7 @@ class Planner:
         if not statements:
             return Plan("empty")
         own = statements[0][1]
-        plan = plan_utility(own)
+        plan = plan_wrapped(text, own) or plan_utility(own)
         if plan is not None:
             return plan
         plan = system.plan_system(text, self.catalog)
@@ -345,6 +347,9 @@ class Planner:
             return plan
         word = own[0].value
         if word == "copy":
+            out = plan_copy_out(text, own)
+            if out is not None:
+                return out
             version = self.engine.catalog_version
             return plan_copy(own, self.catalog(session), self.row_ids, version)
         if word == "explain":

@@ -375,7 +375,6 @@ def _refused(what: str, hint: str | None = None) -> Callable[[Reader], Plan]:
     return plan
 
 
-_PREPARE_HINT: Final = "Drivers prepare statements through the protocol, which works."
 _STATEMENTS: Final[dict[str, Callable[[Reader], Plan]]] = {
     "begin": _begin,
     "start": _begin,
@@ -402,11 +401,6 @@ _STATEMENTS: Final[dict[str, Callable[[Reader], Plan]]] = {
     "notify": _refused("NOTIFY", "Write a row to a table that the others poll."),
     "grant": _refused("GRANT"),
     "revoke": _refused("REVOKE"),
-    "prepare": _refused("PREPARE", _PREPARE_HINT),
-    "execute": _refused("EXECUTE", _PREPARE_HINT),
-    "declare": _refused("DECLARE CURSOR"),
-    "fetch": _refused("FETCH"),
-    "move": _refused("MOVE"),
     "lock": _refused("LOCK TABLE"),
     "do": _refused("DO"),
     "call": _refused("CALL"),

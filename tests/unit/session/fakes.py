@@ -273,6 +273,7 @@ def row(*values: str) -> bytes:
 
 class FakeCopy:
     column_count = 2
+    binary = False
 
     def __init__(self, session: Any) -> None:
         self.session = session
