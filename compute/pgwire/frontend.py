@@ -74,6 +74,12 @@ def parse_parse(body: bytes) -> Parse:
     return Parse(name, decode_text(text), oids)
 
 
+def parse_body(name: bytes, text: str, oids: tuple[int, ...]) -> bytes:
+    """The Parse message that would have prepared this: the inverse of `parse_parse`."""
+    head = name + b"\0" + text.encode() + b"\0"
+    return head + struct.pack(f"!H{len(oids)}I", len(oids), *oids)
+
+
 def parse_bind(body: bytes) -> Bind:
     """A Bind message."""
     portal, position = _string(body, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from compute.pgwire import backend
+from compute.pgwire import backend, frontend
 from compute.session.execution import execute
 from compute.session.statements import (
     Ready,
@@ -56,6 +56,9 @@ def on_prepare(session: Session, ready: Ready, then: Then) -> None:
     name = argument.name.encode()
     plan = session.planner.prepare(session, argument.text, argument.oids)
     add_statement(session, name, argument.text, argument.oids, plan)
+    if session.relay is not None:
+        body = frontend.parse_body(name, argument.text, argument.oids)
+        session.relay.changed[name] = body
     then(session, PREPARE)
 
 
