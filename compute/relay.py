@@ -125,7 +125,7 @@ class RelayLink(asyncio.Protocol):
             return
         if kind == wire.REPLAY:
             fields = wire.unpack(payload)
-            session.replaying = fields["snapshots"]
+            session.replay_next = fields["snapshots"]
             session.start_us = fields["start_us"]
         elif kind == wire.SETTINGS:
             if session.session is not None:

@@ -68,6 +68,8 @@ class Relayed(asyncio.Transport):
         # Of the statements completed in this cycle, 0 where there was none.
         self.snapshots: list[int] = []
         self.replaying: list[int] = []
+        # The same for the cycle that is still to come.
+        self.replay_next: list[int] = []
         self.start_us = 0
         self.too_long = False
         self._kept: set[int] = set()
@@ -158,6 +160,7 @@ class Relayed(asyncio.Transport):
                 return
             self.cycle = cycle
             self._sent = False
+            self.replaying, self.replay_next = self.replay_next, []
         self._busy = True
         self.protocol.data_received(data)
 
@@ -286,4 +289,3 @@ class Relayed(asyncio.Transport):
         if self.session is not None:
             for snapshot in kept:
                 self.session.engine.unpin(snapshot)
-

@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 WRITE_SET_BYTES_MAX: Final = 32 * 1024 * 1024
 ADMISSION_TIMEOUT_S: Final = 15.0
 # A bulk load waits while more than this is queued or under way to the log.
-KEEP_ALL_S: Final = 0.25
+# A proxy hears of a new writer at once. Rows that change a hundred times meanwhile have to wait.
+KEEP_ALL_S: Final = 0.1
 BULK_BYTES_IN_FLIGHT_MAX: Final = 8 * 1024 * 1024
 ISOLATIONS: Final = {
     "read uncommitted": READ_COMMITTED,
@@ -120,7 +121,7 @@ class Engine:
         self.keep: tuple[Cts, ...] = (0,)
         # After a promotion nothing is pruned before the proxies have said which snapshots the
         # transactions had that they bring.
-        self._keep_all_until = 0.0
+        self._keeps_all = False
         # Leaves where something was deleted or superseded: the sweeper's work list.
         self.sweepable: dict[PageId, Tree] = {}
         self.admission = Waiters()
@@ -272,11 +273,9 @@ class Engine:
     def refresh_keep(self) -> None:
         """Compute ``keep`` anew; called when an advance was answered."""
         assert self.log is not None
-        if self._keep_all_until:
-            if self.clock.now() < self._keep_all_until:
-                self.keep = (0,)
-                return
-            self._keep_all_until = 0.0
+        if self._keeps_all:
+            self.keep = (0,)
+            return
         own = self.pinned_snapshots(self.log.published)
         if self.remote_pins:
             floor = min(own[-1], self.remote_pins[-1])
@@ -284,6 +283,13 @@ class Engine:
             self.keep = (*sorted(merged), floor)
         else:
             self.keep = tuple(own)
+
+    def _prune_again(self) -> None:
+        """The proxies have had their time: writers of hot rows wait for what can be pruned now."""
+        self._keeps_all = False
+        if self.fenced is None:
+            self.refresh_keep()
+            self.progress.wake(None)
 
     # Transactions.
 
@@ -392,7 +398,8 @@ class Engine:
         self.fetcher.release = None
         writer = self.log
         self.fetcher.mark = lambda: writer.advanced
-        self._keep_all_until = self.clock.now() + KEEP_ALL_S
+        self._keeps_all = True
+        self.clock.call_later(KEEP_ALL_S, self._prune_again)
         self.refresh_keep()
         self.writable = True
 
