@@ -7,7 +7,7 @@ known to differ is not made: sums of doubles, which depend on the order of the r
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 SETUP = """
 create table ga (id int primary key, x int, y bigint, n numeric(8,2), t text, b boolean, d date);
@@ -50,7 +50,9 @@ class Maker:
 
     # Parts.
 
-    def pick(self, names: list[tuple[str, str]], kinds: dict[str, tuple[str, ...]]) -> str | None:
+    def pick(
+        self, names: list[tuple[str, str]], kinds: Mapping[str, tuple[str, ...]]
+    ) -> str | None:
         """A column of one of the kinds, qualified."""
         found = [f"{alias}.{c}" for alias, table in names for c in kinds[table]]
         return self.random.choice(found) if found else None

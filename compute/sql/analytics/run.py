@@ -9,7 +9,7 @@ kept for the next run.
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from compute.sql.analytics.engine import Engine, Job, NeedsExact, Rows
 from compute.sql.analytics.leaves import Leaf, current
 from compute.sql.analytics.lower import SLOT
 from compute.sql.analytics.query import Builder, Query
-from compute.sql.analytics.scans import Budget
+from compute.sql.analytics.scans import Budget, Lookup, Scan
 from compute.sql.analytics.sources import scan_mark
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog
@@ -166,10 +166,16 @@ async def _run(
 ) -> AsyncGenerator[Any, None]:
     assert statement.constants is not None
     budget = Budget()
-    tables = {}
-    for scan in statement.scans:
-        if scan.virtual is None:
+    tables: dict[str, dict[str, Any]] = {}
+    pending = [scan for scan in statement.scans if scan.virtual is None]
+    while pending:
+        scan, lookup = _next_scan(pending, tables)
+        pending.remove(scan)
+        keys = None if lookup is None else scan.keys_of(lookup, tables[lookup.source.name])
+        if keys is None:
             tables[scan.name] = await scan.read(session, values, txn, budget)
+        else:
+            tables[scan.name] = await scan.look_up(session, values, txn, budget, keys)
     # No await from here on: other statements of this thread have their own.
     current.session, current.catalog = session, statement.catalog
     try:
@@ -187,6 +193,21 @@ async def _run(
             if chunk is None:
                 return
             yield chunk
+
+
+def _next_scan(pending: list[Scan], tables: Mapping[str, Any]) -> tuple[Scan, Lookup | None]:
+    """Narrow scans first, then those whose keys another one has read."""
+    for scan in pending:
+        if scan.access.is_bounded:
+            return scan, None
+    for scan in pending:
+        for lookup in scan.lookups:
+            if lookup.source.name in tables:
+                return scan, lookup
+    for scan in pending:
+        if not scan.lookups or scan.conditions:
+            return scan, None
+    return pending[0], None
 
 
 async def _next(rows: Rows, encode: Callable[[list[Any]], Any]) -> Any:

@@ -9,16 +9,18 @@ What is collected is counted in bytes, for all scans of a statement together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from compute.buffer.waits import Suspend, resumed
 from compute.sql.access import Access, choose
 from compute.sql.analytics.carriers import Carrier, carrier_of, from_value
 from compute.sql.analytics.leaves import current
 from compute.sql.binder import Binder, Parameters, Scope
-from compute.sql.catalog import Table
+from compute.sql.catalog import ENCODER_NAMES, ENCODERS, Table
 from compute.sql.catalogs import objects
 from compute.sql.catalogs.relations import Virtual
 from compute.sql.expressions import ColumnRef, ParamSlot
@@ -28,12 +30,18 @@ from compute.sql.rowcode import compile_function, start_step
 from compute.sql.scan import Source, batches
 from compute.sql.types import NUMERIC, TEXT
 from polarless.errors import Overloaded, PolarlessError
+from polarless.kernel import keycode
 
 if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
 
 BUFFER_BYTES_MAX: Final = 256 * 1024 * 1024
 CHUNK_ROWS: Final = 16 * 1024
+# Rows of another scan whose values are looked at, how many of them are looked up, and how many of
+# these one step may do.
+LOOKUP_ROWS_MAX: Final = 20_000
+LOOKUPS_MAX: Final = 2000
+LOOKUPS_PER_STEP: Final = 300
 # A value in a list and in an array, beside the bytes of its text.
 VALUE_BYTES: Final = 24
 
@@ -56,6 +64,14 @@ class Budget:
             )
 
 
+class Lookup(NamedTuple):
+    """``column`` of a scan equals a column of another one in every row that can count."""
+
+    column: int
+    source: Scan
+    source_column: int
+
+
 class Scan:
     """See the module's docstring. ``name`` is the table's name in DuckDB."""
 
@@ -68,6 +84,8 @@ class Scan:
         # Trees of conditions on this table alone, from clauses that may narrow it.
         self.conditions: list[Any] = []
         self.access = Access(table)
+        # What may make a full scan unnecessary: keys that another scan has read.
+        self.lookups: list[Lookup] = []
         self.virtual: Virtual | None = None
         self._source: Source | None = None
         self._collect: Collect | None = None
@@ -109,6 +127,24 @@ class Scan:
                 # DuckDB will apply it, or has been refused it already.
                 continue
         self.access = choose(self.table, all_of(nodes) if nodes else None)
+        self.lookups = [found for found in self.lookups if self._can_look_up(found)]
+
+    def _can_look_up(self, found: Lookup) -> bool:
+        """Whether the column leads the key, and its values are such as the other scan gives."""
+        key = self.table.primary_key
+        if self.access.is_bounded or not key or key[0] != found.column:
+            return False
+        mine = self.table.columns[found.column].type.family
+        other = found.source.table.columns[found.source_column].type.family
+        return mine == other and mine in ("int", "text", "date", "time")
+
+    def keys_of(self, found: Lookup, arrays: Mapping[str, Any]) -> list[Any] | None:
+        """The values to look up in a scan that was read; None if there are too many."""
+        array = arrays[f"c{found.source_column}"]
+        if len(array) > LOOKUP_ROWS_MAX:
+            return None
+        values = {value for value in array.tolist() if value is not None}
+        return sorted(values) if len(values) <= LOOKUPS_MAX else None
 
     def compile(self, slots: list[ParamSlot]) -> None:
         """Make the code that reads; once the parameters' types are known."""
@@ -162,6 +198,40 @@ class Scan:
         arrays = columns_of.arrays()
         return {f"c{index}": array for index, array in zip(columns, arrays)}
 
+    async def look_up(
+        self, session: SessionLike, values: Any, txn: Transaction, budget: Budget, keys: list[Any]
+    ) -> dict[str, Any]:
+        """As `read`, but only the rows whose key begins with one of ``keys``."""
+        assert self._collect is not None
+        table, columns = self.table, self.columns
+        gathered = Columns([self.carrier(index) for index in columns])
+        encode = ENCODERS[ENCODER_NAMES[table.columns[table.primary_key[0]].type.family]]
+        whole = len(table.primary_key) == 1
+        for number, value in enumerate(keys, 1):
+            key = value if table.tree.int_keys else encode(value)
+            rows: list[tuple[Any, Any]] = []
+            if whole:
+                payload = await retried(partial(txn.get, table.tree, key))
+                if payload is not None:
+                    rows.append((key, payload))
+            else:
+                position: Any = None
+                end = keycode.prefix_end(key)
+                while True:
+                    part, position = await retried(
+                        partial(txn.batch, table.tree, key, end, after=position)
+                    )
+                    rows += part
+                    if position is None:
+                        break
+            before = len(gathered.lists[0])
+            size = self._collect(session, values, rows, gathered.lists)
+            budget.add(size + (len(gathered.lists[0]) - before) * VALUE_BYTES * len(columns))
+            gathered.pack()
+            if number % LOOKUPS_PER_STEP == 0:
+                await session.engine.clock.sleep(0)
+        return {f"c{index}": array for index, array in zip(columns, gathered.arrays())}
+
     def made(self, session: SessionLike, budget: Budget) -> dict[str, Any]:
         """The columns of a relation of the catalogs; `current` is set."""
         virtual, columns = self.virtual, self.columns
@@ -173,6 +243,16 @@ class Scan:
             for values, value, converter in zip(gathered.lists, row, converters):
                 values.append(value if value is None or converter is None else converter(value))
         return {f"c{index}": array for index, array in zip(columns, gathered.arrays())}
+
+
+async def retried(step: Callable[[], Any]) -> Any:
+    """Call something that may raise a `Suspend`, until it does not."""
+    while True:
+        try:
+            return step()
+        except Suspend as suspend:
+            waiting = suspend
+        await resumed(waiting)
 
 
 _ANY: Final = Carrier("INTEGER", "int")

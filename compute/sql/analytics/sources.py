@@ -17,7 +17,7 @@ from compute.sql.analytics.binder import AnalyticBinder
 from compute.sql.analytics.carriers import BIGINT, carrier_of, common, element_of
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.analytics.lower import key_of
-from compute.sql.analytics.scans import Scan
+from compute.sql.analytics.scans import Lookup, Scan
 from compute.sql.analytics.scopes import Level, Relation, Star, stars_of
 from compute.sql.binder import function_name
 from compute.sql.casts import cast
@@ -140,6 +140,10 @@ class Source:
                     found = type(found)(low.sql(node, shared), shared)
                 keys.append(key_of(found))
             parts.append(f"{keys[0]} = {keys[1]}")
+            for star, partner, kept in ((a, b, "LEFT"), (b, a, "RIGHT")):
+                # An outer join keeps all rows of its own side.
+                if side not in (kept, "FULL"):
+                    _narrow_by_star(star, partner)
             merged.append(_merged(name, side, a, b))
         rest = [star for star in [*left, *right] if star.name not in names]
         self.star = self.level.star = merged + rest
@@ -454,9 +458,58 @@ def narrow(level: Level, where: Any) -> None:
 def narrow_by(level: Level, tree: Any, relations: list[Relation]) -> None:
     """As `narrow`, for the relations that the condition may narrow."""
     for part in _conjuncts(tree):
+        if isinstance(part, exp.EQ):
+            _look_up(level, part, relations)
         relation = _about(level, part)
         if relation is not None and relation.scan is not None and relation in relations:
             relation.scan.conditions.append(part)
+
+
+def _look_up(level: Level, tree: Any, relations: list[Relation]) -> None:
+    """``a.x = b.y``: rows of one that the other has no value for do not count."""
+    sides = [
+        _place(level, node) if isinstance(node, exp.Column) else None
+        for node in (tree.this, tree.expression)
+    ]
+    left, right = sides
+    if left is None or right is None or left[0] is right[0]:
+        return
+    for (mine, column), (other, source_column) in ((left, right), (right, left)):
+        scan, source = mine.scan, other.scan
+        if mine not in relations or scan is None or source is None:
+            continue
+        if scan.virtual is None and source.virtual is None:
+            source.used.add(source_column)
+            scan.lookups.append(Lookup(column, source, source_column))
+
+
+def _narrow_by_star(mine: Star, other: Star) -> None:
+    """As `_look_up`, for a column of USING."""
+    if mine.relation is None or other.relation is None:
+        return
+    scan, source = mine.relation.scan, other.relation.scan
+    if scan is None or source is None or scan.virtual or source.virtual:
+        return
+    column = mine.relation.names.index(mine.name)
+    source_column = other.relation.names.index(other.name)
+    source.used.add(source_column)
+    scan.lookups.append(Lookup(column, source, source_column))
+
+
+def _place(level: Level | None, column: Any) -> tuple[Relation, int] | None:
+    """The relation of a column, here or around, and its place in it."""
+    if isinstance(column.this, exp.Star):
+        return None
+    name = identifier(column.this)
+    while level is not None:
+        relation = _relation_of(level, column)
+        if relation is not None:
+            count = relation.names.count(name)
+            return (relation, relation.names.index(name)) if count == 1 else None
+        if any(star.name == name for star in level.star) and not column.args.get("table"):
+            return None
+        level = level.parent
+    return None
 
 
 def _conjuncts(tree: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -218,3 +219,43 @@ async def test_explain_shows_the_scans(client: Client) -> None:
     assert [row[0] for row in await client.run(text)] == [
         "DuckDB", "  ->  Primary Key Lookup on a", "  ->  Seq Scan on b", "  ->  Seq Scan on a z",
     ]  # fmt: skip
+
+
+async def test_a_join_by_key_reads_only_the_keys_it_needs(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.run("create table c (a_id int, k text, v int, primary key (a_id, k))")
+    await client.run("insert into c values (1, 'x', 1), (1, 'y', 2), (2, 'x', 3), (7, 'z', 4)")
+    looked: list[tuple[str, list[object]]] = []
+    look_up = scans.Scan.look_up
+
+    async def watched(self: scans.Scan, *args: Any) -> Any:
+        looked.append((self.table.name, args[-1]))
+        return await look_up(self, *args)
+
+    monkeypatch.setattr(scans.Scan, "look_up", watched)
+
+    async def check(text: str, rows: list[tuple[str | None, ...]], expected: object) -> None:
+        looked.clear()
+        assert sorted(await client.run(text), key=repr) == sorted(rows, key=repr)
+        assert looked == expected
+
+    inner = "select b.id, t from b join a on a.id = b.a_id where b.id = 1"
+    await check(inner, [("1", "one")], [("a", [1])])
+    await check(inner.replace("join", "left join"), [("1", "one")], [("a", [1])])
+    # The rows of this side are kept, with or without a partner.
+    await check(inner.replace("join", "right join").replace("b.id = 1", "b.id is null"),
+                [(None, None)], [])  # fmt: skip
+    await check("select k from a, c where a.id = a_id and a.id < 2 and a.id > 0",
+                [("x",), ("y",)], [("c", [1])])  # fmt: skip
+    await check("select c.v from a join c on a.id = c.a_id where x = 20", [("3",)], [("c", [2])])
+    await check("select b.id, (select t from a where a.id = b.a_id) from b where b.id >= 3",
+                [("3", "two"), ("4", None)], [("a", [2, 9])])  # fmt: skip
+    await check("select count(*) from a full join b on a.id = b.a_id", [("5",)], [])
+    await check("select v from b join a using (id) where id = 2 and b.id = 2", [("200",)],
+                [("a", [2])])  # fmt: skip
+    # Own writes are seen this way too.
+    await client.run("begin")
+    await client.run("update a set t = 'new' where id = 1")
+    await check(inner, [("1", "new")], [("a", [1])])
+    await client.run("rollback")
