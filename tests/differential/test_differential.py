@@ -12,7 +12,7 @@ import pytest
 
 from polarless.local import LocalCluster
 from tests.cluster.conftest import assert_nothing_left
-from tests.differential import compare, generate, postgres
+from tests.differential import compare, generate, postgres, tpch
 
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = ("joins", "subqueries", "sets", "windows", "grouping")
@@ -92,3 +92,24 @@ def test_generated_statements_have_the_same_answers(pair: Pair) -> None:
 @pytest.mark.slow
 def test_many_generated_statements_have_the_same_answers(pair: Pair) -> None:
     check_generated(pair, range(150, 2000))
+
+
+@pytest.mark.slow
+def test_tpch_gives_the_same_answers(pair: Pair) -> None:
+    data = tpch.rows()
+    for connection in pair:
+        for text in tpch.SCHEMA:
+            connection.execute(text)
+        for table, rows in data.items():
+            with connection.cursor() as cursor, cursor.copy(f"copy {table} from stdin") as copy:
+                for row in rows:
+                    copy.write_row(row)
+    pair.theirs.execute("analyze")
+    statements = compare.read(compare.FOLDER.with_name("tpch.sql"))
+    assert len(statements) == 22
+    wrong = []
+    for statement in statements:
+        wrong += compare.run_one(*pair, statement, "tpch.sql")
+    for table in tpch.TABLES:
+        pair.ours.execute(f"drop table {table}")
+    assert not wrong, "\n".join(wrong)

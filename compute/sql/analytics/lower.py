@@ -448,8 +448,18 @@ def _product(low: Lowering, node: Strict) -> Lowered | None:
     a, b = (arg.carrier for arg in args)
     if a.scale + b.scale > 30:
         return None
+    sides = [arg.sql for arg in args]
+    if a.precision + b.precision > 38:
+        # Declared digits are mostly empty. The wider side is taken for as narrow as DuckDB needs
+        # it; a value that does not fit makes the query start again with exact text.
+        wide = 0 if a.precision >= b.precision else 1
+        other = (b, a)[wide]
+        room = 38 - other.precision
+        if room < (a, b)[wide].scale + 6:
+            return None
+        sides[wide] = f"CAST({sides[wide]} AS DECIMAL({room},{(a, b)[wide].scale}))"
     carrier = decimal(min(a.precision + b.precision, 38), a.scale + b.scale)
-    return Lowered(f"CAST({args[0].sql} * {args[1].sql} AS {carrier.sql})", carrier)
+    return Lowered(f"CAST({sides[0]} * {sides[1]} AS {carrier.sql})", carrier)
 
 
 def _negated(low: Lowering, node: Strict) -> Lowered | None:
