@@ -16,7 +16,7 @@ from compute.sql.analytics import aggregates, arrays, patterns, regtypes, window
 from compute.sql.analytics.carriers import BOOLEAN, carrier_of, common, element_of
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.analytics.lower import Lowering, key_of
-from compute.sql.analytics.scopes import Level, Star, find_column, missing
+from compute.sql.analytics.scopes import Level, Relation, Star, find_column, missing
 from compute.sql.binder import _BARE_FUNCTIONS, Binder, Parameters, Scope, _arguments, function_name
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalogs import functions as catalog_functions
@@ -36,8 +36,12 @@ class Grouping:
     def __init__(self) -> None:
         self.by_key: dict[str, Leaf] = {}
         self.by_sql: dict[str, Leaf] = {}
-        # Relations all of whose primary key is grouped: their other columns are known too.
-        self.determined: set[int] = set()
+
+    def determines(self, relation: Relation | None, low: Lowering) -> bool:
+        """Whether all of the relation's primary key is grouped: its other columns are known too."""
+        if relation is None or not relation.key:
+            return False
+        return all(low.value(relation.leaf(i)).sql in self.by_sql for i in relation.key)
 
 
 class AnalyticBinder(Binder):
@@ -112,7 +116,7 @@ class AnalyticBinder(Binder):
         if grouped is not None:
             return grouped
         found = self.low.value(node)
-        if star.relation is not None and id(star.relation) in self.grouping.determined:
+        if self.grouping.determines(star.relation, self.low):
             return Leaf(
                 f"any_value({found.sql})", found.carrier, node.type, node.typmod, pad=node.pad
             )

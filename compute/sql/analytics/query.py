@@ -622,10 +622,6 @@ class Select:
             self.groups.append(self._group_item(binder, item, grouping))
         if not self.groups:
             self.groups.append("()")
-        for relation in self.level.relations:
-            keys = [self.builder.low.value(relation.leaf(i)).sql for i in relation.key]
-            if keys and all(key in grouping.by_sql for key in keys):
-                grouping.determined.add(id(relation))
         return grouping
 
     def _group_item(self, binder: AnalyticBinder, item: Any, grouping: Grouping) -> str:
