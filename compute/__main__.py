@@ -26,6 +26,7 @@ from polarless.errors import Fenced, PolarlessError
 from polarless.kernel import failpoints
 from polarless.net.logs import setup
 from polarless.net.system import run, system_world
+from polarless.net.tls import server_context
 
 log = logging.getLogger("compute")
 
@@ -37,7 +38,8 @@ def kill(_: str) -> Any:
 
 async def main(settings: dict[str, Any]) -> int:
     """Serve until told to end; the exit code."""
-    node = ComputeNode(system_world(), settings)
+    tls = server_context(settings["data"]) if settings.get("data") else None
+    node = ComputeNode(system_world(), settings, tls)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.end, 0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -49,7 +50,9 @@ FREE_DROPPED_S: Final = 2.0
 class ComputeNode(rpc.Service):
     """One compute process. ``settings`` is the configuration that control wrote."""
 
-    def __init__(self, world: World, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, world: World, settings: dict[str, Any], tls: ssl.SSLContext | None = None
+    ) -> None:
         self.world = world
         self.settings = settings
         self.name: str = settings["node"]
@@ -105,7 +108,9 @@ class ComputeNode(rpc.Service):
             if settings.get("verify")
             else None
         )
-        self.server = SqlServer(world, self.engine, Planner(self.engine))
+        self.server = SqlServer(
+            world, self.engine, Planner(self.engine, world.random.token), tls=tls
+        )
         self.server.cluster = self._cluster
         self.server.name = self.name
         self.server.spawn = self.spawn

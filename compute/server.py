@@ -3,9 +3,9 @@
 It listens on the node's own port at all times, and on the socket of the cluster's URL, which every
 compute node inherits, while the node is the writer.
 
-A connection is a `Greeting` first: it may send at most one startup packet of 10,000 bytes, within
-``startup_timeout_s``, and there is a bound on how many of these there are. Then the transport is
-handed to a `Session`. Encryption is answered with 'N'. Any user and database name is accepted.
+A connection is a `compute.greeting.Greeting` first, and there is a bound on how many of these there
+are. Then the transport is handed to a `Session`. Sessions of roles that may not do everything plan
+through a `compute.sql.guard.GuardedPlanner`.
 
 A CancelRequest comes on a connection of its own and is never answered, right or wrong.
 """
@@ -14,57 +14,57 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
+import ssl
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from compute.pgwire import backend
-from compute.pgwire.startup import (
-    PROTOCOL_3_0,
-    Cancel,
-    Encryption,
-    Proxy,
-    Startup,
-    StartupReader,
-)
+from compute.buffer.waits import Suspend, resumed
+from compute.greeting import AccessSource, Greeting
+from compute.pgwire.startup import PROTOCOL_3_0, Proxy, Startup
 from compute.relay import RelayLink
 from compute.session.limits import Limits
 from compute.session.relay import Relayed
 from compute.session.session import Session
 from compute.session.stats import ServerStats
 from compute.session.waits import Committing, interrupt
-from polarless.errors import (
-    CallerMistake,
-    Overloaded,
-    PolarlessError,
-    RemoteProtocolError,
-)
+from compute.sql.guard import GuardedPlanner
+from compute.sql.roles import AccessCache
+from polarless.errors import CallerMistake, Overloaded, PolarlessError
 
 if TYPE_CHECKING:
     from compute.session.host import Planner
     from compute.txn.engine import Engine
-    from polarless.kernel.world import Listener, Timer, World
+    from polarless.kernel.world import Listener, World
 
 log = logging.getLogger(__name__)
-
-# An SSLRequest and a GSSENCRequest, in either order.
-ENCRYPTION_REQUESTS_MAX = 2
 
 
 class SqlServer:
     """All PostgreSQL connections of one node."""
 
     def __init__(
-        self, world: World, engine: Engine, planner: Planner, limits: Limits | None = None
+        self,
+        world: World,
+        engine: Engine,
+        planner: Planner,
+        limits: Limits | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        access: AccessSource | None = None,
     ) -> None:
         self.engine = engine
+        self.tls = tls
+        self.access = access or AccessCache(engine)
         self.planner = planner
         self.limits = limits or Limits()
         self.stats = ServerStats()
         self.clock = world.clock
         self.partial_bytes = 0
         self._network = world.network
-        self._random = world.random
+        self.random = world.random
+        self.secret = world.random.token(16)
         self._sessions: dict[int, Session] = {}
         self._greetings: set[Greeting] = set()
         self._listeners: list[Listener] = []
@@ -79,10 +79,30 @@ class SqlServer:
     # Listening.
 
     async def listen(self, host: str, port: int) -> int:
-        """Accept connections on an address of this node; the port, if 0 was asked for."""
+        """Accept connections on an address of this node; the port, if 0 was asked for.
+
+        Raises `CallerMistake` for an address that others reach, without TLS and a password.
+        """
+        if not ipaddress.ip_address(host).is_loopback:
+            await self._refuse_unsafe(host)
         listener = await self._network.listen(lambda: Greeting(self), host, port)
         self._listeners.append(listener)
         return listener.port
+
+    async def _refuse_unsafe(self, host: str) -> None:
+        secured: bool | None = None
+        while secured is None:
+            try:
+                secured = self.access.current().secured
+            except Suspend as suspend:
+                await resumed(suspend)
+        if self.tls is None or not secured:
+            raise CallerMistake(
+                f"listening on {host} needs a certificate and a role with a password",
+                sqlstate="55000",
+                hint="`polarless init` makes the certificate; CREATE ROLE name SUPERUSER LOGIN "
+                "PASSWORD '...' the role.",
+            )
 
     async def accept_on(self, fd: int) -> None:
         """Accept connections on a listening socket that this process inherited."""
@@ -166,14 +186,27 @@ class SqlServer:
             pid, key = identity
         else:
             pid = self._last_pid = self._last_pid + 1
-            key = self._random.token(4 if startup.protocol == PROTOCOL_3_0 else 32)
+            key = self.random.token(4 if startup.protocol == PROTOCOL_3_0 else 32)
         parameters = dict(startup.parameters)
         for name in startup.unknown:
             del parameters[name]
-        session = Session(self, pid=pid, key=key, startup=parameters)
+        guard = self._guard(parameters["user"])
+        session = Session(
+            self, pid=pid, key=key, startup=parameters, planner=guard or self.planner,
+            superuser=guard is None,
+        )  # fmt: skip
         self._sessions[pid] = session
         self.stats.connections_accepted += 1
         return session
+
+    def _guard(self, user: str) -> Any:
+        """A planner that looks at what the user may do, or None for who may do everything."""
+        try:
+            if not self.access.current().restricted(user):
+                return None
+        except Suspend:
+            pass  # It will know when there is something to plan.
+        return GuardedPlanner(self.planner, self.access, user)
 
     # Proxies.
 
@@ -245,94 +278,6 @@ class SqlServer:
     def dismiss(self, greeting: Greeting) -> None:
         """It has become a session, or is gone."""
         self._greetings.discard(greeting)
-
-
-class Greeting(asyncio.Protocol):
-    """A connection of which nothing is known yet."""
-
-    def __init__(self, server: SqlServer) -> None:
-        self._server = server
-        self._reader = StartupReader()
-        self._transport: asyncio.Transport | None = None
-        self._timer: Timer | None = None
-        self._encryption_requests = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
-        if not self._server.admit(self):
-            log.info("connection refused: too many have not said who they are")
-            self._transport.abort()  # type: ignore[union-attr]
-            return
-        server = self._server
-        self._timer = server.clock.call_later(server.limits.startup_timeout_s, self._too_late)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._over()
-
-    def data_received(self, data: bytes) -> None:
-        transport = self._transport
-        if transport is None or self._timer is None:
-            return
-        self._reader.feed(data)
-        try:
-            while (request := self._reader.next()) is not None:
-                if isinstance(request, Encryption):
-                    self._encryption_requests += 1
-                    if self._encryption_requests > ENCRYPTION_REQUESTS_MAX:
-                        raise RemoteProtocolError("too many encryption requests")
-                    transport.write(backend.ENCRYPTION_REFUSED)
-                elif isinstance(request, Cancel):
-                    self._server.cancel(request.pid, request.key)
-                    self.drop()
-                    return
-                elif isinstance(request, Proxy):
-                    self._server.relay(request, transport, self._reader.rest)
-                    self._over()
-                    return
-                else:
-                    self._begin(transport, request)
-                    return
-        except PolarlessError as error:
-            self._refuse(error)
-
-    def drop(self) -> None:
-        """Close without a word."""
-        self._over()
-        if self._transport is not None:
-            self._transport.close()
-
-    def _begin(self, transport: asyncio.Transport, startup: Startup) -> None:
-        session = self._server.open_session(startup, getattr(transport, "identity", None))
-        self._over()
-        answer = [backend.AUTHENTICATION_OK]
-        if startup.negotiate:
-            answer.insert(0, backend.negotiate_protocol_version(startup.protocol, startup.unknown))
-        answer += [backend.parameter_status(*pair) for pair in session.settings.reported()]
-        answer += [backend.backend_key_data(session.pid, session.key), backend.READY_IDLE]
-        transport.write(b"".join(answer))
-        transport.set_protocol(session)
-        session.start(transport, self._reader.rest)
-
-    def _refuse(self, error: PolarlessError) -> None:
-        peer = self._transport.get_extra_info("peername") if self._transport else None
-        if isinstance(error, RemoteProtocolError):
-            self._server.stats.protocol_errors += 1
-        log.info("connection from %s refused: %s", peer, error)
-        if self._transport is not None:
-            self._transport.write(backend.error_response(error, severity="FATAL"))
-        self.drop()
-
-    def _too_late(self) -> None:
-        self._timer = None
-        log.info("connection dropped: it did not say who it is in time")
-        self.drop()
-
-    def _over(self) -> None:
-        self._server.dismiss(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def describe(session: Session) -> dict[str, Any]:

@@ -106,6 +106,28 @@ def up(
             cluster.stop()
 
 
+@app.command()
+@friendly
+def init(
+    data: Data = DATA_DEFAULT,
+    name: Annotated[
+        list[str] | None, typer.Option(help="A further name or address of this host.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the certificate.")] = False,
+) -> None:
+    """Make the data directory and a certificate for TLS; nodes use it from their next start."""
+    from polarless.commands import show
+    from polarless.net.datadir import DataDirectory
+    from polarless.net.tls import make_certificate
+
+    directory = DataDirectory(data)
+    directory.open_or_create()
+    certificate = make_certificate(directory.root, name or (), force=force)
+    show.out.print(f"certificate  {certificate}", soft_wrap=True)
+    show.out.print(f"\nstart with `polarless up{_data_flag(data)}`, then give somebody a password:")
+    show.out.print("  CREATE ROLE name SUPERUSER LOGIN PASSWORD '...'")
+
+
 class _stopping_by_signal:  # noqa: N801
     """SIGTERM does what Ctrl-C does."""
 

@@ -105,6 +105,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("compute/session/statements.py", CORE),
     ("compute/session/*.py", FLOW),
     ("compute/server.py", FLOW),
+    ("compute/greeting.py", FLOW),
     ("compute/membership.py", FLOW),
     ("compute/verify.py", FLOW),
     ("compute/node.py", FLOW),

@@ -35,6 +35,7 @@ def message(kind: bytes, body: bytes = b"") -> bytes:
 
 AUTHENTICATION_OK: Final = message(b"R", b"\0\0\0\0")
 ENCRYPTION_REFUSED: Final = b"N"
+ENCRYPTION_ACCEPTED: Final = b"S"
 PARSE_COMPLETE: Final = message(b"1")
 BIND_COMPLETE: Final = message(b"2")
 CLOSE_COMPLETE: Final = message(b"3")
@@ -48,6 +49,11 @@ READY_FAILED: Final = message(b"Z", b"E")
 COPY_DONE: Final = message(b"c")
 
 DATA_ROW: Final = ord("D")
+
+
+def authentication(code: int, data: bytes) -> bytes:
+    """A step of SASL: 10 names the mechanisms, 11 goes on, 12 is the last word."""
+    return message(b"R", code.to_bytes(4, "big") + data)
 
 
 def command_complete(tag: str) -> bytes:

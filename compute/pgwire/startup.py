@@ -33,6 +33,8 @@ PROTOCOL_3_2: Final = PROTOCOL_3_0 | 2
 class Encryption:
     """SSLRequest or GSSENCRequest: answered with one byte, then the client begins again."""
 
+    gss: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
@@ -107,7 +109,7 @@ def parse_startup(packet: bytes) -> Request:
     if code in (SSL_REQUEST, GSSENC_REQUEST):
         if len(packet) != 4:
             raise RemoteProtocolError("an encryption request has a wrong length")
-        return Encryption()
+        return Encryption(gss=code == GSSENC_REQUEST)
     if code == RELAY_CODE:
         return Proxy(packet[4:20], packet[20:].decode("utf-8", "replace"))
     if code == CANCEL_REQUEST:

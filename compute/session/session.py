@@ -46,7 +46,7 @@ from polarless.errors import (
 
 if TYPE_CHECKING:
     from compute.session.copying import Copying
-    from compute.session.host import Host
+    from compute.session.host import Host, Planner
     from compute.session.relay import Relayed
     from compute.session.statements import Portal, Prepared
     from compute.session.transactions import Savepoint
@@ -63,10 +63,19 @@ Handler = Callable[["Session", Any], None]
 class Session(Link):
     """See the module's docstring; `compute.sql.plan.SessionLike` is the part that plans use."""
 
-    def __init__(self, host: Host, *, pid: int, key: bytes, startup: dict[str, str]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        *,
+        pid: int,
+        key: bytes,
+        startup: dict[str, str],
+        planner: Planner | None = None,
+        superuser: bool = True,
+    ) -> None:
         super().__init__(host)
         self.engine = host.engine
-        self.planner = host.planner
+        self.planner = planner or host.planner
         self.stats = host.stats
         self.pid = pid
         self.key = key
@@ -74,7 +83,10 @@ class Session(Link):
         self.database = startup.get("database") or self.user
         self.settings = Settings(
             {name: startup[name] for name in startup if name not in ("user", "database")},
-            fixed={"session_authorization": self.user},
+            fixed={
+                "session_authorization": self.user,
+                "is_superuser": "on" if superuser else "off",
+            },
             report=self._report,
             current=transactions.current_settings(self),
         )

@@ -182,6 +182,8 @@ def load(engine: Engine, own: Mapping[Any, bytes | None] | None = None) -> Catal
     """The catalog, with a transaction's ``own`` changes put over it. May raise a `Suspend`."""
     rows = newest_rows(engine)
     for key, payload in (own or {}).items():
+        if not key.startswith(_LOW):
+            continue  # a role, a grant
         if payload is None:
             rows.pop(key, None)
         else:

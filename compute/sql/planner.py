@@ -36,6 +36,7 @@ from compute.sql.plan import (
     SessionLike,
     command_complete,
 )
+from compute.sql.role_ddl import plan_roles
 from compute.sql.rowcode import describe
 from compute.sql.select import NotAShape, Output, understand
 from compute.sql.select_run import SelectBound, is_fast
@@ -131,8 +132,10 @@ class OwnCatalog:
 class Planner:
     """See the module's docstring."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, random: Callable[[int], bytes] | None = None) -> None:
         self.engine = engine
+        # Unpredictable bytes, for the salt of passwords.
+        self._random = random
         self.row_ids = RowIds()
         self.duckdb = analytics.Engine()
         self._catalog: Catalog | None = None
@@ -339,7 +342,11 @@ class Planner:
         if not statements:
             return Plan("empty")
         own = statements[0][1]
-        plan = plan_wrapped(text, own) or plan_utility(own)
+        plan = (
+            plan_wrapped(text, own)
+            or plan_roles(own, self.catalog, self._random)
+            or plan_utility(own)
+        )
         if plan is not None:
             return plan
         plan = system.plan_system(text, self.catalog)

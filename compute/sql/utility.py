@@ -399,8 +399,6 @@ _STATEMENTS: Final[dict[str, Callable[[Reader], Plan]]] = {
     "listen": _refused("LISTEN", "Nothing is ever notified here; poll a table instead."),
     "unlisten": _accepted("UNLISTEN"),
     "notify": _refused("NOTIFY", "Write a row to a table that the others poll."),
-    "grant": _refused("GRANT"),
-    "revoke": _refused("REVOKE"),
     "lock": _refused("LOCK TABLE"),
     "do": _refused("DO"),
     "call": _refused("CALL"),

@@ -21,11 +21,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compute.buffer.waits import Suspend, resumed
+from compute.greeting import Greeting
 from compute.pgwire.backend import command_complete, message
-from compute.server import Greeting, SqlServer
+from compute.server import SqlServer
 from compute.session.limits import Limits
 from compute.session.session import Session
 from compute.sql.plan import ANY_VERSION, Bound, Column, Plan, TransactionOptions
+from compute.sql.roles import Access
 from compute.txn.locks import LockWait
 from polarless.errors import CallerMistake, PolarlessError
 from polarless.kernel.world import World
@@ -100,6 +102,8 @@ class FakeTransport:
         self.reading = True
         self.protocol: Any = None
         self.unread = 0
+        self.peer = "127.0.0.1"
+        self.tls: Any = None
 
     def write(self, data: bytes) -> None:
         assert not self.closed
@@ -129,7 +133,7 @@ class FakeTransport:
         return self.unread
 
     def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 1)
+        return (self.peer, 1) if name == "peername" else self.tls if name == "sslcontext" else None
 
     def take(self) -> bytes:
         """What was written since the last time."""
@@ -442,6 +446,20 @@ class FakePlanner:
         return Plan(verb, argument=argument)
 
 
+class FakeAccess:
+    """Who may come in: everybody, until a test says otherwise. ``suspend`` is raised once."""
+
+    def __init__(self) -> None:
+        self.access = Access()
+        self.suspend: Suspend | None = None
+
+    def current(self) -> Access:
+        suspend, self.suspend = self.suspend, None
+        if suspend is not None:
+            raise suspend
+        return self.access
+
+
 class Harness:
     """A server and its connections, without sockets."""
 
@@ -452,7 +470,8 @@ class Harness:
         network: Any = None
         world = World(network, self.clock, _Random(), network, network)
         engine: Any = self.engine
-        self.server = SqlServer(world, engine, self.planner, limits)
+        self.access = FakeAccess()
+        self.server = SqlServer(world, engine, self.planner, limits, access=self.access)
 
     def greet(self) -> tuple[Greeting, FakeTransport]:
         """A connection that has said nothing."""
