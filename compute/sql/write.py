@@ -25,7 +25,7 @@ from compute.sql.select import (
     understand,
 )
 from compute.sql.syntax import identifier, parse
-from compute.sql.types import TEXT, UNKNOWN, display
+from compute.sql.types import TEXT, UNKNOWN, SqlType, display
 from polarless.errors import CallerMistake
 
 
@@ -118,7 +118,7 @@ def understand_insert(
         raise not_supported("this kind of INSERT")
     if found.query is not None:
         locals_: list[Node | None] = [
-            Local(f"v{i}", o.node.type, o.node.typmod, nullable=o.node.nullable)
+            Local(f"v{i}", _open_type(o.node), o.node.typmod, nullable=o.node.nullable)
             for i, o in enumerate(found.query.outputs)
         ]
         found.rows = [_row(table, columns, locals_, explicit=explicit)]
@@ -127,6 +127,11 @@ def understand_insert(
     found.conflict = _conflict(tree.args.get("conflict"), table, scope_name, parameters, text)
     found.returning = _returning(tree, Scope(table, scope_name), parameters, text)
     return found
+
+
+def _open_type(node: Node) -> SqlType:
+    """The type of a column of a query; open for a literal, which becomes what it is put into."""
+    return UNKNOWN if isinstance(node, Const) and node.type is TEXT else node.type
 
 
 def _values(

@@ -43,6 +43,8 @@ class Piece:
 
     outputs: list[Output]
     render: Render
+    # Columns of VALUES that only literals of no type make up.
+    open: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -52,6 +54,8 @@ class Query:
     sql: str
     names: list[str]
     leaves: list[Leaf]
+    # Columns that are text only because nothing said what they are: INSERT may know better.
+    open: frozenset[int] = frozenset()
 
 
 class Builder:
@@ -264,7 +268,11 @@ class Builder:
             Output(f"column{i + 1}", Leaf(f"o{i}", carrier, kind, _typmod_of(cells, i)))
             for i, (kind, carrier) in enumerate(zip(kinds, carriers))
         ]
-        return wrapped(self, sql, outputs)
+        found = wrapped(self, sql, outputs)
+        found.open = frozenset(
+            i for i in range(len(kinds)) if all(row[i].type is UNKNOWN for row in rows)
+        )
+        return found
 
 
 def told_apart(sql: str, carriers: Sequence[Carrier]) -> str:
@@ -349,7 +357,10 @@ def finished(builder: Builder, piece: Piece, carriers: Sequence[Carrier] | None 
         Leaf(f"o{i}", builder.low.value(node).carrier, node.type, node.typmod, pad=node.pad)
         for i, node in enumerate(nodes)
     ]
-    return Query(sql, [o.name for o in piece.outputs], leaves)
+    opened = (
+        frozenset(i for i, o in enumerate(piece.outputs) if o.node.type is UNKNOWN) | piece.open
+    )
+    return Query(sql, [o.name for o in piece.outputs], leaves, opened)
 
 
 # ------------------------------------------------------------------------- ORDER BY, LIMIT around

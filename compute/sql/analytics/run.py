@@ -32,6 +32,7 @@ from compute.sql.rowcode import (
     start_step,
 )
 from compute.sql.select import Output
+from compute.sql.types import UNKNOWN
 from polarless.errors import Overloaded
 
 if TYPE_CHECKING:
@@ -303,7 +304,10 @@ class AnalyticSource:
         query = analytic.statement.query
         self._analytic = analytic
         self._readers: dict[bool, Callable[[list[Any]], Any]] = {}
-        self.outputs = [Output(name, leaf) for name, leaf in zip(query.names, query.leaves)]
+        self.outputs = [
+            Output(name, Local("?", UNKNOWN) if index in query.open else leaf)
+            for index, (name, leaf) in enumerate(zip(query.names, query.leaves))
+        ]
 
     def _reader(self, statement: Statement) -> Callable[[list[Any]], Any]:
         found = self._readers.get(statement.exact)

@@ -15,7 +15,7 @@ from sqlglot import exp
 from compute.sql import operators
 from compute.sql.analytics.binder import AnalyticBinder
 from compute.sql.analytics.carriers import BIGINT, carrier_of, common, element_of
-from compute.sql.analytics.leaves import Leaf
+from compute.sql.analytics.leaves import Leaf, is_constant
 from compute.sql.analytics.lower import key_of
 from compute.sql.analytics.scans import Lookup, Scan
 from compute.sql.analytics.scopes import Level, Relation, Star, stars_of
@@ -283,8 +283,16 @@ class Source:
         ordinality = bool(offset) or bool(holder is not None and holder.args.get("ordinality"))
         if isinstance(offset, exp.Identifier):
             columns.append(identifier(offset))
-        values, leaves = set_returning(binder, name, call)
         sql_name = builder.name("r")
+        if name == "generate_series" and not ordinality:
+            plain = _series_table(binder, call, sql_name)
+            if plain is not None:
+                sql, leaf = plain
+                names = _renamed([alias or name], columns, alias or name)
+                relation = _relation(alias or name, names, [leaf])
+                self.level.add(relation)
+                return sql, stars_of(relation)
+        values, leaves = set_returning(binder, name, call)
         parts = [f"unnest({value}) AS c{i}" for i, value in enumerate(values)]
         names = [name] if len(values) == 1 else [name] * len(values)
         if len(names) == 1 and alias:
@@ -300,6 +308,25 @@ class Source:
         relation = _relation(alias or name, _renamed(names, columns, alias or name), found)
         self.level.add(relation)
         return f"LATERAL (SELECT {', '.join(parts)}) AS {sql_name}", stars_of(relation)
+
+
+def _series_table(binder: AnalyticBinder, call: Any, sql_name: str) -> tuple[str, Leaf] | None:
+    """generate_series() of constants: made as it is read, not as a list. None: it is not such."""
+    nodes = [binder.bind(tree) for tree in _series_arguments(call)]
+    if not 2 <= len(nodes) <= 3 or not all(is_constant(node) for node in nodes):
+        return None
+    kind = operators.common_type(nodes, "generate_series")
+    kind = INT4 if kind is TEXT else kind
+    step = nodes[2] if len(nodes) == 3 else Const(1, INT4)
+    known = step.value if isinstance(step, Const) else 0
+    if kind not in (INT4, INT8) or not known:
+        return None
+    low, carrier = binder.low, carrier_of(kind)
+    ends = [f"CAST({low.sql(cast(node, kind))} AS BIGINT)" for node in (*nodes[:2], step)]
+    sql = (
+        f"(SELECT CAST(s.v AS {carrier.sql}) AS c0 FROM generate_series({', '.join(ends)}) AS s(v))"
+    )
+    return f"{sql} AS {sql_name}", Leaf(f"{sql_name}.c0", carrier, kind)
 
 
 def outer_of(level: Level, *, lateral: bool) -> Level | None:
