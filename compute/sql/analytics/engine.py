@@ -47,6 +47,7 @@ class Job:
     functions: Sequence[Function]
     session: Any
     catalog: Any
+    access: Any
 
 
 class Engine:
@@ -195,8 +196,7 @@ class Rows:
         return self._guarded(work)
 
     def _guarded(self, work: Callable[[], Any]) -> Any:
-        current.session, current.catalog = self._job.session, self._job.catalog
-        current.error = None
+        current.set(self._job.session, self._job.catalog, self._job.access)
         try:
             return work()
         except duckdb.Error as error:
@@ -207,7 +207,7 @@ class Rows:
                 self._engine.broken()
             raise understood(error) from None
         finally:
-            current.session = current.catalog = None
+            current.clear()
 
 
 _INTS: Final = {"INT16": "smallint", "INT32": "integer", "INT64": "bigint", "INT128": "bigint"}

@@ -73,6 +73,17 @@ class Current(threading.local):
     session: Any = None
     error: BaseException | None = None
     catalog: Any = None
+    # `compute.sql.roles.Access`.
+    access: Any = None
+
+    def set(self, session: Any, catalog: Any, access: Any) -> None:
+        """A statement begins here."""
+        self.session, self.catalog, self.access = session, catalog, access
+        self.error = None
+
+    def clear(self) -> None:
+        """It ends, or waits."""
+        self.session = self.catalog = self.access = None
 
     def __getattr__(self, name: str) -> Any:
         # Generated code says ``session.now_us``; this object stands in for the session.

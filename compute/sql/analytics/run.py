@@ -18,12 +18,13 @@ from compute.sql.analytics.engine import Engine, Job, NeedsExact, Rows
 from compute.sql.analytics.leaves import Leaf, current
 from compute.sql.analytics.lower import SLOT
 from compute.sql.analytics.query import Builder, Query
-from compute.sql.analytics.scans import Budget, Lookup, Scan
+from compute.sql.analytics.scans import Budget, Lookup, Scan, retried
 from compute.sql.analytics.sources import scan_mark
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog
 from compute.sql.expressions import Local, Node, ParamSlot
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike
+from compute.sql.roles import Access
 from compute.sql.rowcode import (
     compile_function,
     describe,
@@ -177,16 +178,25 @@ async def _run(
             tables[scan.name] = await scan.read(session, values, txn, budget)
         else:
             tables[scan.name] = await scan.look_up(session, values, txn, budget, keys)
+    access = await _access(session)
     # No await from here on: other statements of this thread have their own.
-    current.session, current.catalog = session, statement.catalog
+    current.set(session, statement.catalog, access)
     try:
         constants = statement.constants(session, values)
         for scan in statement.scans:
             if scan.virtual is not None:
                 tables[scan.name] = scan.made(session, budget)
     finally:
-        current.session = current.catalog = None
-    job = Job(statement.sql, constants, tables, statement.low.functions, session, statement.catalog)
+        current.clear()
+    job = Job(
+        statement.sql,
+        constants,
+        tables,
+        statement.low.functions,
+        session,
+        statement.catalog,
+        access,
+    )
     async with engine.run(job) as rows:
         del tables
         while True:
@@ -194,6 +204,15 @@ async def _run(
             if chunk is None:
                 return
             yield chunk
+
+
+async def _access(session: Any) -> Access:
+    """Roles and grants, for the catalogs. There are none where there is no server, in tests."""
+    host = getattr(session, "host", None)
+    if host is None:
+        return Access()
+    found: Access = await retried(host.access.current)
+    return found
 
 
 def _next_scan(pending: list[Scan], tables: Mapping[str, Any]) -> tuple[Scan, Lookup | None]:

@@ -66,7 +66,27 @@ def _constraint_text(session: Any, oid: int, pretty: bool = False) -> str | None
 
 
 def _user(session: Any, oid: int) -> str:
-    return str(session.user) if oid == objects.OWNER_OID else f"unknown (OID={oid})"
+    return objects.role_name(current, oid) or f"unknown (OID={oid})"
+
+
+def _may_use_table(session: Any, *args: Any) -> bool | None:
+    """has_table_privilege([user,] table, privileges)."""
+    user = str(session.user) if len(args) == 2 else _role(args[0])
+    table, wanted = args[-2:]
+    if isinstance(table, str):
+        table = objects.reg_oid(current, "regclass", table)
+    relation = objects.of(current).relations.get(table)
+    if relation is None:
+        return None
+    access = current.access
+    if access is None or not access.restricted(user) or relation.table is None:
+        return True
+    names = [word.strip().lower().removesuffix(" with grant option") for word in wanted.split(",")]
+    return any(access.allows(user, relation.schema, relation.name, name) for name in names)
+
+
+def _role(who: Any) -> str:
+    return who if isinstance(who, str) else objects.role_name(current, who) or ""
 
 
 def _visible(session: Any, oid: int) -> bool | None:
@@ -219,9 +239,12 @@ _FUNCTIONS: Final[dict[str, tuple[_Way, ...]]] = {
     "col_description": (((_O, _4), _T, _nothing),),
     **{
         f"has_{word}_privilege": _privilege()
-        for word in ("table", "schema", "database", "column", "any_column", "sequence", "function",
+        for word in ("schema", "database", "column", "any_column", "sequence", "function",
                      "language", "tablespace", "type", "server", "foreign_data_wrapper")
     },
+    "has_table_privilege": tuple(
+        ((_ANY,) * count, _B, _may_use_table) for count in (2, 3)
+    ),
     "pg_has_role": _privilege(),
     "current_schemas": (((_B,), ARRAYS[1003], _schemas),),
     "pg_relation_size": (((_ANY,), INT8, _zero), ((_ANY, _T), INT8, _zero)),

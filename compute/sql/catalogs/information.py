@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from compute.sql.analytics.leaves import current
 from compute.sql.arraytypes import ArrayType
-from compute.sql.catalogs.objects import Constraint, Objects, Relation
+from compute.sql.catalogs.objects import Constraint, Objects, Relation, owner
 from compute.sql.catalogs.pg import default_text, type_modifier, type_name
 from compute.sql.catalogs.relations import Row, maker
 from compute.sql.types import NUMERIC, SqlType
@@ -25,7 +26,7 @@ def schemata(objects: Objects, session: Any) -> Iterable[Row]:
         yield {
             "catalog_name": session.database,
             "schema_name": name,
-            "schema_owner": session.user,
+            "schema_owner": owner(current),
         }
 
 

@@ -238,8 +238,30 @@ def reg_name(current: Any, word: str, oid: int) -> str:
         visible = relation.schema in ("public", "pg_catalog")
         return ("" if visible else quote(relation.schema) + ".") + quote(relation.name)
     if word == "regrole":
-        return str(current.session.user) if oid == OWNER_OID else str(oid)
+        return role_name(current, oid) or str(oid)
     return str(oid)
+
+
+def owner(current: Any) -> str:
+    """Whose the tables are said to be: they have no owners, but every superuser may do all."""
+    user = str(current.session.user)
+    access = current.access
+    if access is None or not access.restricted(user):
+        return user
+    return min((name for name, role in access.roles.items() if role.superuser), default=user)
+
+
+def role_oid(current: Any, name: str) -> int:
+    """The oid of a role."""
+    return OWNER_OID if name == owner(current) else made_oid("role", name)
+
+
+def role_name(current: Any, oid: int) -> str | None:
+    """The role with this oid."""
+    if oid == OWNER_OID:
+        return owner(current)
+    roles = current.access.roles if current.access is not None else ()
+    return next((name for name in roles if made_oid("role", name) == oid), None)
 
 
 def split_name(text: str) -> list[str]:
@@ -299,7 +321,8 @@ def find_oid(current: Any, word: str, text: str) -> int | None:
     if word == "regnamespace":
         return of(current).schemas.get(parts[-1])
     if word == "regrole":
-        return OWNER_OID if parts[-1] == current.session.user else None
+        known = parts[-1] == owner(current) or parts[-1] in current.access.roles
+        return role_oid(current, parts[-1]) if known else None
     return None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from compute.sql.analytics.leaves import current
 from compute.sql.arraytypes import ArrayType
+from compute.sql.catalogs.access import acl
 from compute.sql.catalogs.objects import (
     BTREE_OID,
     C_COLLATION,
@@ -19,6 +21,7 @@ from compute.sql.catalogs.objects import (
     Relation,
     index_text,
     made_oid,
+    owner,
 )
 from compute.sql.catalogs.pg_columns import PG_CATALOG
 from compute.sql.catalogs.relations import TYPES, Row, maker
@@ -76,6 +79,7 @@ def classes(objects: Objects, session: Any) -> Iterable[Row]:
                 c.kind == "c" and c.table is relation for c in objects.constraints.values()
             ),
             "relispopulated": True,
+            "relacl": acl(relation),
             "relreplident": "d" if relation.schema != "pg_catalog" else "n",
         }
 
@@ -247,7 +251,7 @@ def tables(objects: Objects, session: Any) -> Iterable[Row]:
             yield {
                 "schemaname": relation.schema,
                 "tablename": relation.name,
-                "tableowner": session.user,
+                "tableowner": owner(current),
                 "tablespace": None,
                 "hasindexes": any(i.table is relation for i in objects.indexes.values()),
             }
@@ -263,17 +267,6 @@ def index_views(objects: Objects, session: Any) -> Iterable[Row]:
             "tablespace": None,
             "indexdef": index_text(index),
         }
-
-
-@maker("pg_catalog", "pg_roles", "pg_authid", "pg_user", "pg_shadow")
-def roles(objects: Objects, session: Any) -> Iterable[Row]:
-    yield {
-        "oid": OWNER_OID, "rolname": session.user, "rolsuper": True, "rolinherit": True,
-        "rolcreaterole": True, "rolcreatedb": True, "rolcanlogin": True, "rolconnlimit": -1,
-        "rolpassword": "********", "rolbypassrls": True, "usename": session.user,
-        "usesysid": OWNER_OID, "usecreatedb": True, "usesuper": True, "usebypassrls": True,
-        "passwd": "********",
-    }  # fmt: skip
 
 
 @maker("pg_catalog", "pg_database")

@@ -6,14 +6,14 @@ from functools import lru_cache
 from typing import Final
 
 from compute.sql.catalog import TableColumn, make_table
-from compute.sql.catalogs import information, own, pg
+from compute.sql.catalogs import access, information, own, pg
 from compute.sql.catalogs.information_columns import INFORMATION_SCHEMA
 from compute.sql.catalogs.objects import POLARLESS
 from compute.sql.catalogs.pg_columns import PG_CATALOG
 from compute.sql.catalogs.relations import MAKERS, TYPES, Virtual
 
 # Importing them is what registers their makers.
-MODULES: Final = (information, own, pg)
+MODULES: Final = (access, information, own, pg)
 _SCHEMAS: Final = {
     "pg_catalog": PG_CATALOG,
     "information_schema": INFORMATION_SCHEMA,

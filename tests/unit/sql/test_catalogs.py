@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 
 from compute.sql.arraytypes import ARRAYS, array_binary, parse_array, parse_binary
+from compute.sql.roles import Access, Role
 from compute.sql.types import INT4, TEXT, TEXT_OUTPUT
 from polarless.errors import CallerMistake
 from tests.unit.sql.harness import Client, database
@@ -184,3 +186,33 @@ def test_malformed_binary_arrays_are_refused(data: bytes) -> None:
     with pytest.raises(CallerMistake) as caught:
         parse_binary(data, ARRAYS[1007])
     assert caught.value.sqlstate == "22P03"
+
+
+async def test_roles_and_what_was_granted_to_them(client: Client) -> None:
+    access = Access(
+        {
+            "boss": Role("boss", superuser=True, login=True, verifier="x"),
+            "me": Role("me", login=True, verifier="x", member_of=("staff",)),
+            "staff": Role("staff"),
+        },
+        {("public", "a"): {"staff": frozenset({"select", "insert"})}},
+    )
+    cache = SimpleNamespace(current=lambda: access)
+    client.host = SimpleNamespace(access=cache)  # type: ignore[attr-defined]
+    text = "select rolname, rolsuper, rolcanlogin from pg_roles order by rolname"
+    assert await client.run(text) == [("boss", "t", "t"), ("me", "f", "t"), ("staff", "f", "f")]
+    text = (
+        "select m.rolname, g.rolname from pg_auth_members a join pg_roles m on m.oid = a.member "
+        "join pg_roles g on g.oid = a.roleid"
+    )
+    assert await client.run(text) == [("me", "staff")]
+    text = "select relacl, pg_get_userbyid(relowner) from pg_class where relname = 'a'"
+    assert await client.run(text) == [("{boss=arwdDxt/boss,staff=ar/boss}", "boss")]
+    text = "select has_table_privilege('a', 'select'), has_table_privilege('boss', 'a', 'delete')"
+    assert await client.run(text) == [("t", "t")]
+    assert await client.value("select has_table_privilege('a'::regclass, 'delete')") == "f"
+    text = (
+        "select privilege_type from information_schema.role_table_grants where grantee = 'staff' "
+        "order by 1"
+    )
+    assert await client.run(text) == [("INSERT",), ("SELECT",)]
