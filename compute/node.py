@@ -338,6 +338,8 @@ class ComputeNode(rpc.Service):
             "epoch": self.epoch,
             "mark": self._advance_sent() if state == roles.RW else self.reader.mark,
             "home_epoch": self.pool.home_epoch if self.pool.connected else 0,
+            "cached": self.cache.used_bytes,
+            "clients": self.server.client_count(),
         }
 
     def status(self) -> dict[str, Any]:

@@ -250,6 +250,11 @@ class SqlServer:
         coroutine.close()
         raise PolarlessError("this server runs no tasks")
 
+    def client_count(self) -> int:
+        """Sessions that did not come through a proxy."""
+        relayed = sum(len(relay.sessions) for relay in self._relays.values())
+        return max(0, len(self._sessions) - relayed)
+
     # What `status` shows.
 
     def statistics(self) -> dict[str, Any]:

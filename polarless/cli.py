@@ -69,6 +69,11 @@ def up(
         bool | None,
         typer.Option("--shared-memory/--no-shared-memory", help="Read the pool by mapping it."),
     ] = None,
+    proxies: Annotated[int | None, typer.Option(help="Proxies, 0 for none (1).")] = None,
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds without a client until compute is released (0: never)."),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it serves.")] = False,
     json: Json = False,
 ) -> None:
@@ -78,7 +83,7 @@ def up(
 
     cluster = LocalCluster(
         data, port=port, ro=ro, pool_mb=pool_mb, memory_nodes=memory_nodes, cache_mb=cache_mb,
-        shared_memory=shared_memory,
+        shared_memory=shared_memory, proxies=proxies, idle_timeout_s=idle_timeout,
     )  # fmt: skip
     with _stopping_by_signal():
         began = time.monotonic()
@@ -195,6 +200,88 @@ def failover(
         show.as_json(event)
     else:
         show.events([event])
+
+
+@app.command()
+@friendly
+def switchover(
+    node: Annotated[str | None, typer.Argument(help="The reader to promote.")] = None,
+    data: Data = DATA_DEFAULT,
+    json: Json = False,
+) -> None:
+    """Make a reader the writer, as planned: nothing running is lost. The same as `failover`."""
+    failover(node, data, json)
+
+
+@app.command()
+@friendly
+def scale(
+    ro: Annotated[int, typer.Option(help="How many readers there are to be.")],
+    data: Data = DATA_DEFAULT,
+    json: Json = False,
+) -> None:
+    """Have more readers or fewer, while serving. Returns when they serve, or have left."""
+    from polarless.commands import show
+
+    result = _running(data).scale(ro)
+    if json:
+        show.as_json(result)
+    else:
+        show.out.print(f"{result['ro']} readers, after {result['seconds']:.2f} s")
+
+
+@app.command()
+@friendly
+def restart(
+    role: Annotated[str | None, typer.Argument(help="A role or a node's name; else all.")] = None,
+    rolling: Annotated[bool, typer.Option("--rolling", help="One after the other.")] = False,
+    data: Data = DATA_DEFAULT,
+    json: Json = False,
+) -> None:
+    """Restart compute, memory nodes and storage in turn, while the cluster serves.
+
+    Proxies hold their clients' connections and are left alone.
+    """
+    from polarless.commands import show
+
+    if not rolling:
+        raise CallerMistake(
+            "say --rolling to restart one after the other",
+            hint="`polarless down` and `polarless up` restart everything at once",
+        )
+    with show.err.status("restarting"):
+        result = _running(data).rolling_restart(role)
+    if json:
+        show.as_json(result)
+    else:
+        names = ", ".join(result["restarted"])
+        show.out.print(f"restarted {names} in {result['seconds']:.1f} s")
+
+
+@app.command()
+@friendly
+def sleep(data: Data = DATA_DEFAULT, json: Json = False) -> None:
+    """Release all compute now. The pool stays warm, and the next client wakes the writer."""
+    from polarless.commands import show
+
+    result = _running(data).sleep()
+    if json:
+        show.as_json(result)
+    else:
+        show.out.print("asleep; the next client wakes it")
+
+
+@app.command()
+@friendly
+def sessions(data: Data = DATA_DEFAULT, json: Json = False) -> None:
+    """Every client, where its statement runs, and what it waits for."""
+    from polarless.commands import show
+
+    found = _running(data).sessions()
+    if json:
+        show.as_json(found)
+    else:
+        show.sessions(found)
 
 
 @app.command()

@@ -24,10 +24,14 @@ class ClusterConfig:
     ro_count: int = 2
     # Two at least, so that the home has somewhere to go.
     memory_node_count: int = 2
+    # Where clients connect. 0: they connect to the writer itself, and notice a failover.
+    proxy_count: int = 1
     # All memory nodes together. Holds pgbench's scale 10 with room to spare.
     pool_mb: int = 256
     # Decoded frames of one compute node.
     cache_mb: int = 400
+    # All compute is released when there was no client for so long. 0: never.
+    idle_timeout_s: float = 0.0
     # Off: computes read the pool through verbs, as they would from another host.
     shared_memory: bool = True
     # Costly checks in every node; tests only.
@@ -40,6 +44,11 @@ class ClusterConfig:
             (
                 2 <= self.memory_node_count <= 32,
                 f"memory nodes must be 2 to 32, not {self.memory_node_count}",
+            ),
+            (0 <= self.proxy_count <= 8, f"proxies must be 0 to 8, not {self.proxy_count}"),
+            (
+                self.idle_timeout_s == 0 or (self.idle_timeout_s >= 1 and self.proxy_count > 0),
+                "the idle time-out must be a second at least, and needs a proxy",
             ),
             (self.pool_mb >= 4, f"the pool must have at least 4 MiB, not {self.pool_mb}"),
             (self.cache_mb >= 4, f"a cache must have at least 4 MiB, not {self.cache_mb}"),

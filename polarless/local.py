@@ -74,6 +74,8 @@ class LocalCluster:
         pool_mb: int | None = None,
         cache_mb: int | None = None,
         port: int | None = None,
+        proxies: int | None = None,
+        idle_timeout_s: float | None = None,
         shared_memory: bool | None = None,
         verify: bool | None = None,
     ) -> None:
@@ -85,6 +87,7 @@ class LocalCluster:
             verify = True
         given = {
             "ro_count": ro, "memory_node_count": memory_nodes, "pool_mb": pool_mb,
+            "proxy_count": proxies, "idle_timeout_s": idle_timeout_s,
             "cache_mb": cache_mb, "port": port, "shared_memory": shared_memory, "verify": verify,
         }  # fmt: skip
         self._settings = {key: value for key, value in given.items() if value is not None}
@@ -267,6 +270,28 @@ class LocalCluster:
     def failover(self, target: str | None = None) -> dict[str, Any]:
         """Make another node the writer; the event that says how it went."""
         return self.control.failover(target)
+
+    def scale(self, ro: int) -> dict[str, Any]:
+        """Have so many readers, and wait until they serve."""
+        return self.control.scale(ro)
+
+    def rolling_restart(self, role: str | None = None) -> dict[str, Any]:
+        """Restart every process in turn, or those of a role, while the cluster serves."""
+        return self.control.restart(role)
+
+    def sleep(self) -> dict[str, Any]:
+        """Release all compute; the next client wakes it."""
+        return self.control.sleep()
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Every client at a proxy or directly at a compute node, and what it waits for."""
+        found: list[dict[str, Any]] = []
+        for node in self.nodes():
+            if node.role in ("rw", "ro", "proxy") and node.process.pid:
+                counters = self.control.node(node.name)
+                clients = counters.get("clients" if node.role == "proxy" else "sessions") or ()
+                found += [{"at": node.name, **client} for client in clients]
+        return found
 
     def kill(self, which: str | Node) -> Node:
         """``kill -9``, and wait until the process has ended."""

@@ -73,6 +73,18 @@ def status(values: dict[str, Any], *, event_count: int = 8) -> None:
         events(values["events"][-event_count:])
 
 
+def sessions(found: list[dict[str, Any]]) -> None:
+    """One line a session."""
+    table = Table(box=None, pad_edge=False)
+    columns = ("at", "pid", "user", "state", "node", "wait", "query")
+    for column in columns:
+        table.add_column(column)
+    for session in found:
+        cells = [session.get(column) for column in columns]
+        table.add_row(*(Text("" if cell is None else str(cell)[:60]) for cell in cells))
+    out.print(table)
+
+
 def events(found: list[dict[str, Any]]) -> None:
     """Decisions, one a line."""
     for event in found:

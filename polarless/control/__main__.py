@@ -89,7 +89,9 @@ async def _serve(data: DataDirectory, lock_fd: int, settings: ClusterConfig) -> 
     world, machine = system_world(), Machine()
     saved = data.read("control.json")
     members = initial_members(
-        compute_count=1 + settings.ro_count, memory_node_count=settings.memory_node_count
+        compute_count=1 + settings.ro_count,
+        memory_node_count=settings.memory_node_count,
+        proxy_count=settings.proxy_count,
     )
     adopted = adopt(data, machine, members, world.clock.now())
     identity = identify(os.getpid())

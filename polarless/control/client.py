@@ -16,6 +16,8 @@ from polarless.net.processes import ProcessId, is_alive
 CALL_S: Final = 2.0
 # A switch waits for the old writer, a stop for every node.
 LONG_CALL_S: Final = 40.0
+# Every node in turn.
+ROLLING_S: Final = 310.0
 
 
 class ControlClient:
@@ -95,6 +97,22 @@ class ControlClient:
         """Make another node the writer; the event that says how it went."""
         body = {"to": target} if target else None
         values: dict[str, Any] = self.call("POST", "/failover", body, deadline_s=LONG_CALL_S)
+        return values
+
+    def scale(self, ro: int) -> dict[str, Any]:
+        """Have so many readers; ``{"ro", "seconds"}`` once they serve."""
+        values: dict[str, Any] = self.call("POST", "/scale", {"ro": ro}, deadline_s=LONG_CALL_S)
+        return values
+
+    def restart(self, role: str | None = None) -> dict[str, Any]:
+        """Restart everybody in turn, or those of a role; ``{"restarted", "seconds"}``."""
+        body = {"role": role} if role else None
+        values: dict[str, Any] = self.call("POST", "/restart", body, deadline_s=ROLLING_S)
+        return values
+
+    def sleep(self) -> dict[str, Any]:
+        """Release all compute until a client comes."""
+        values: dict[str, Any] = self.call("POST", "/sleep", deadline_s=LONG_CALL_S)
         return values
 
     def down(self) -> list[str]:

@@ -23,7 +23,7 @@ from polarless.net.datadir import (
     shared_memory_names,
 )
 from polarless.net.processes import Machine, ProcessId
-from polarless.wire.control import COMPUTE, KINDS, MEMORY, STORAGE, RunRecord
+from polarless.wire.control import COMPUTE, KINDS, MEMORY, PROXY, STORAGE, RunRecord
 
 SIGKILL: Final = 9
 SIGTERM: Final = 15
@@ -65,7 +65,7 @@ class Crew:
         self._emit = emit
         self._spawn = spawn
 
-    def start(self, member: Member, *, home_epoch: int) -> None:
+    def start(self, member: Member, *, home_epoch: int, topology: dict[str, Any]) -> None:
         """Start the process of a member in its role."""
         self._choose_addresses(member)
         config = launch.node_config(
@@ -77,6 +77,7 @@ class Crew:
             run=str(self._data.run),
             home_epoch=home_epoch,
             serve_fd=self._serve_fd,
+            topology=topology,
         )
         name = member.name
         self._data.write(f"run/{name}.config.json", config)
@@ -84,7 +85,7 @@ class Crew:
             launch.command(self._python, member, config_path(self._data, name)),
             output=self._data.run / f"{name}.ready",
             errors=self._data.logs / f"{name}.log",
-            inherit=(self._serve_fd,) if member.kind == COMPUTE else (),
+            inherit=(self._serve_fd,) if member.kind == self._members.url_kind else (),
             environment={"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
         )
         self.follow(member, process)
@@ -162,7 +163,7 @@ class Crew:
             link.close()
 
     def _choose_addresses(self, member: Member) -> None:
-        wanted = 2 if member.kind == COMPUTE else 1
+        wanted = 2 if member.kind in (COMPUTE, PROXY) else 1
         chosen = self.ports.get(member.name, [])
         if len(chosen) != wanted or not all(self._machine.is_free(port) for port in chosen):
             taken = {port for ports in self.ports.values() for port in ports}
@@ -171,7 +172,7 @@ class Crew:
                 chosen.append(self._machine.free_port(taken))
                 taken.add(chosen[-1])
         member.address = f"{HOST}:{chosen[0]}"
-        member.sql = f"{HOST}:{chosen[1]}" if member.kind == COMPUTE else ""
+        member.sql = f"{HOST}:{chosen[1]}" if wanted == 2 else ""
 
 
 def adopt(
@@ -200,4 +201,4 @@ def adopt(
     return {name: process for name, (process, _) in alive.items()}
 
 
-PLAIN: Final = {COMPUTE: "ro", MEMORY: "memory", STORAGE: "storage"}
+PLAIN: Final = {COMPUTE: "ro", MEMORY: "memory", STORAGE: "storage", PROXY: "proxy"}

@@ -112,13 +112,39 @@ class SwitchAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleAsked:
+    """So many readers are wanted."""
+
+    ro: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAsked:
+    """Everybody, or those of a role, are to be restarted in turn."""
+
+    role: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A client waits at a proxy, and there is no compute."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SleepAsked:
+    """All compute is to be released now."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """The cluster is to be stopped: nothing is restarted from now on."""
 
 
 Event = (
     Begin | Ready | Pong | Ended | Tick | Promoted | PromoteRefused | HomeTaken | HomeRefused
-    | Told | EpochSeen | SwitchAsked | StopAsked
+    | Told | EpochSeen | SwitchAsked | StopAsked | ScaleAsked | RestartAsked | Wanted | SleepAsked
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------- effects

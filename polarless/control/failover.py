@@ -35,24 +35,30 @@ from polarless.control.decisions import (
     Promoted,
     PromoteRefused,
     Ready,
+    RestartAsked,
+    ScaleAsked,
+    SleepAsked,
     Stop,
     StopAsked,
     SwitchAsked,
     TellFenced,
     Tick,
     Told,
+    Wanted,
 )
+from polarless.control.elastic import begin_rolling, idle_since, next_rolling, sleep, wake
 from polarless.control.membership import (
     FENCED,
     HUNG,
     PROMOTING,
     SERVING,
     STARTING,
+    STOPPING,
     Member,
 )
 from polarless.control.reconcile import Loss, Picture
 from polarless.control.settle import settle
-from polarless.wire.control import EXIT_FENCED, HOME, MEMORY, RO, RW
+from polarless.wire.control import EXIT_FENCED, HOME, MEMORY, PROXY, RO, RW
 
 # A writer that was asked to finish may take this long before it is superseded.
 SWITCH_GRACE_S: Final = 3.0
@@ -88,9 +94,21 @@ class Failover(Picture):
                 self._switch_asked(target, now)
             case Begin(adopted):
                 self._begin(adopted, now)
+            case ScaleAsked(ro):
+                self.ro_wanted = ro
+            case RestartAsked(role):
+                begin_rolling(self, role)
+            case Wanted():
+                self._wake(now)
+            case SleepAsked():
+                if not self.asleep:
+                    sleep(self, "it was asked for", now)
             case StopAsked():
                 self.stopping = True
         if not self.settling and not self.stopping:
+            writer = next_rolling(self, now)
+            if writer is not None:
+                self._switch_asked(None, now)
             self.reconcile(now)
         out, self.out = self.out, []
         return out
@@ -139,6 +157,7 @@ class Failover(Picture):
             ):
                 self.kill(member, "was fenced and did not leave")
                 self.awake[member.name] = now
+        idle_since(self, now)
         if self.settling and (now >= self.settle_until or self._all_answered()):
             settle(self, now)
 
@@ -154,6 +173,8 @@ class Failover(Picture):
         if member.state == HUNG:
             member.on("answers", now)
             self.record("answers", member.name, "answers again")
+        elif member.kind == PROXY and fields.get("wants_compute"):
+            self._wake(now)
         elif member.state == FENCED and member.name not in self.awake:
             self.awake[member.name] = now
             self.record("awake", member.name, "an old writer woke up and is told to leave")
@@ -188,8 +209,9 @@ class Failover(Picture):
         if self.stopping:
             return
         self.record("ended", member.name, f"{member.role} {member.reason}", role=member.role)
+        asked = was == STOPPING
         quick = was == STARTING or lived_s < self.config.healthy_after_s
-        member.failures = member.failures + 1 if quick else 1
+        member.failures = 0 if asked else member.failures + 1 if quick else 1
         member.start_at = now + self.pause_s(member.failures)
         if member.failures == self.config.failures_max:
             self.record("failing", member.name, f"ended {member.failures} times in a row")
@@ -199,7 +221,9 @@ class Failover(Picture):
             self.promotion = None
         if self.taking_home is not None and self.taking_home.name == member.name:
             self.taking_home = None
-        if member.role == RW:
+        if member.role == RW and self.asleep:
+            member.role = RO
+        elif member.role == RW:
             member.role = RO
             self.lost_writer(member.name, f"{member.name} {member.reason}", now)
         elif member.role == HOME:
@@ -223,7 +247,7 @@ class Failover(Picture):
     def _regained(self, name: str, loss: Loss, now: float, steps: dict[str, Any]) -> None:
         seconds = now - loss.at
         self.loss = None
-        kind = "switch" if loss.planned else "failover"
+        kind = loss.kind or ("switch" if loss.planned else "failover")
         self.record(
             kind, name, f"is the writer, {seconds * 1000:.0f} ms after: {loss.reason}",
             previous=loss.previous, epoch=self.epoch, seconds=round(seconds, 4), steps=steps,
@@ -274,6 +298,10 @@ class Failover(Picture):
             self.members[event.name].home_epoch = event.home_epoch
         elif event.kind == "attach" and self.members[event.name].is_live:
             self.attached[event.name] = event.home_epoch
+
+    def _wake(self, now: float) -> None:
+        if self.asleep:
+            wake(self, "a client came", now)
 
     def _switch_asked(self, target: str | None, now: float) -> None:
         writer = self.members.writer()

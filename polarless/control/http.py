@@ -6,6 +6,9 @@
     GET  /events                  decisions that are kept in memory
     GET  /nodes/NAME              a node's own counters
     POST /failover {"to": name?}  the event that says how it went
+    POST /scale {"ro": number}    {"ro", "seconds"} once so many readers serve
+    POST /restart {"role": role?} {"restarted", "seconds"} once all were restarted in turn
+    POST /sleep                   {"asleep"}: all compute is released until a client comes
     POST /down                    {"killed": [names]} once all nodes have ended
 
     Authorization: Bearer TOKEN
@@ -66,6 +69,9 @@ class Api:
                 web.get("/events", self._events),
                 web.get("/nodes/{name}", self._node),
                 web.post("/failover", self._failover),
+                web.post("/scale", self._scale),
+                web.post("/restart", self._restart),
+                web.post("/sleep", self._sleep),
                 web.post("/down", self._down),
             ]
         )
@@ -119,6 +125,21 @@ class Api:
         if target is not None and not isinstance(target, str):
             raise CallerMistake("'to' must be a node's name")
         return web.json_response(await self._service.switch(target))
+
+    async def _scale(self, request: web.Request) -> web.Response:
+        ro = (await _body(request)).get("ro")
+        if type(ro) is not int:
+            raise CallerMistake("'ro' must be a number of readers")
+        return web.json_response(await self._service.scale(ro))
+
+    async def _restart(self, request: web.Request) -> web.Response:
+        role = (await _body(request)).get("role")
+        if role is not None and not isinstance(role, str):
+            raise CallerMistake("'role' must be a role or a node's name")
+        return web.json_response(await self._service.restart(role))
+
+    async def _sleep(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._service.sleep())
 
     async def _down(self, request: web.Request) -> web.Response:
         killed = await self._service.down()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from polarless.config import HOST, ClusterConfig
 from polarless.control.membership import Member, Membership
-from polarless.wire.control import COMPUTE, HOME, MEMORY, PACKAGES, STORAGE
+from polarless.wire.control import COMPUTE, HOME, MEMORY, PACKAGES, PROXY, STORAGE
 
 
 def node_config(
@@ -19,6 +20,7 @@ def node_config(
     run: str,
     home_epoch: int,
     serve_fd: int,
+    topology: dict[str, Any],
 ) -> dict[str, Any]:
     """The settings of ``member``; its own address and those of storage and home are decided."""
     home = members.home()
@@ -39,11 +41,18 @@ def node_config(
     elif member.kind == MEMORY:
         config["home"] = member.role == HOME
         config["memory_mb"] = max(1, settings.pool_mb // settings.memory_node_count)
+    elif member.kind == PROXY:
+        config |= {
+            "serve_fd": serve_fd,
+            "share_path": f"{run}/{member.name}.sock",
+            "sql_port": port_of(member.sql),
+            "topology": topology,
+        }
     elif member.kind == COMPUTE:
         config |= {
             "role": member.role,
             "home": config["home_address"],
-            "serve_fd": serve_fd,
+            "serve_fd": serve_fd if members.url_kind == COMPUTE else -1,
             "share_path": f"{run}/{member.name}.sock",
             "port": port_of(member.address),
             "sql_port": port_of(member.sql),
@@ -51,6 +60,15 @@ def node_config(
             "shared_memory": settings.shared_memory,
         }
     return config
+
+
+def topology(members: Membership, leaving: Iterable[str]) -> dict[str, Any]:
+    """The compute nodes, as a proxy is told of them."""
+    computes = [m for m in members.of_kind(COMPUTE) if m.has_process and m.sql]
+    return {
+        "nodes": {member.name: member.sql for member in computes},
+        "draining": [name for name in leaving if name in members],
+    }
 
 
 def command(python: str, member: Member, config_path: str) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from polarless.config import ControlConfig
-from polarless.control.decisions import Event, Pong, Ready
+from polarless.control.decisions import Event, Pong, Ready, Wanted
 from polarless.errors import ConnectionLost, DeadlineExceeded, PolarlessError
 from polarless.kernel.world import World
 from polarless.net import rpc
@@ -119,4 +119,6 @@ class Link(rpc.Service):
         return peer
 
     def on_notify(self, peer: rpc.Peer, method: str, args: tuple[Any, ...]) -> None:
-        """Nodes may say things; control asks for what it needs."""
+        """A proxy says that a client waits for compute; else control asks for what it needs."""
+        if method == "wanted":
+            self._emit(Wanted(self.name))

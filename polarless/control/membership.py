@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from polarless.errors import LocalProtocolError
-from polarless.wire.control import COMPUTE, HOME, KINDS, MEMORY, RO, RW, STORAGE
+from polarless.wire.control import COMPUTE, HOME, KINDS, MEMORY, PROXY, RO, RW, STORAGE
 
 STARTING: Final = "starting"
 SERVING: Final = "serving"
@@ -94,6 +94,12 @@ class Member:
         mark = self.fields.get("mark", 0)
         return mark if isinstance(mark, int) else 0
 
+    @property
+    def warmth(self) -> int:
+        """Bytes in its cache."""
+        cached = self.fields.get("cached", 0)
+        return cached if isinstance(cached, int) else 0
+
     def on(self, event: str, now: float) -> None:
         """Take a transition. Raises `LocalProtocolError` for one that is not in the table."""
         try:
@@ -123,6 +129,11 @@ class Membership:
         member = self.members[name] = Member(name, role)
         return member
 
+    @property
+    def url_kind(self) -> str:
+        """Who accepts on the URL's socket: the proxies, or the writer if there are none."""
+        return PROXY if self.of_kind(PROXY) else COMPUTE
+
     def of_kind(self, kind: str) -> list[Member]:
         return [member for member in self.members.values() if member.kind == kind]
 
@@ -145,20 +156,22 @@ class Membership:
         return found[0] if found else None
 
     def best_reader(self, avoid: frozenset[str] = frozenset()) -> Member | None:
-        """The reader to promote: the highest mark; of equals the first by name."""
+        """The reader to promote: the highest mark, then the warmest cache, then by name."""
         readers = [
             member
             for member in self.of_role(RO)
             if member.state == SERVING and member.name not in avoid
         ]
-        return min(readers, key=lambda member: (-member.mark, member.name), default=None)
+        return min(readers, key=lambda m: (-m.mark, -m.warmth, m.name), default=None)
 
     def best_memory(self) -> Member | None:
         """The memory node to become the home."""
         return next((m for m in self.of_role(MEMORY) if m.state == SERVING), None)
 
 
-def initial_members(*, compute_count: int, memory_node_count: int) -> Membership:
+def initial_members(
+    *, compute_count: int, memory_node_count: int, proxy_count: int = 0
+) -> Membership:
     """The members of a new cluster, none of them started."""
     membership = Membership()
     membership.add("storage", STORAGE)
@@ -166,5 +179,9 @@ def initial_members(*, compute_count: int, memory_node_count: int) -> Membership
         membership.add(f"memory-{number}", HOME if number == 1 else MEMORY)
     for number in range(1, compute_count + 1):
         membership.add(f"compute-{number}", RW if number == 1 else RO)
-    assert all(member.kind in (STORAGE, MEMORY, COMPUTE) for member in membership.members.values())
+    for number in range(1, proxy_count + 1):
+        membership.add(f"proxy-{number}", PROXY)
+    assert all(
+        member.kind in (STORAGE, MEMORY, COMPUTE, PROXY) for member in membership.members.values()
+    )
     return membership

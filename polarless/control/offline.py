@@ -8,7 +8,7 @@ from typing import Any
 from polarless.config import ControlConfig
 from polarless.net.datadir import DataDirectory, remove_shared_memory, shared_memory_names
 from polarless.net.processes import Machine, ProcessId, identify, is_stopped, stop_all
-from polarless.wire.control import COMPUTE, CONTROL, KINDS, MEMORY, STORAGE, sql_url
+from polarless.wire.control import COMPUTE, CONTROL, KINDS, MEMORY, PROXY, STORAGE, sql_url
 
 CONTROL_GRACE_S = 3.0
 
@@ -61,7 +61,7 @@ def running(data: DataDirectory, machine: Machine) -> dict[str, tuple[ProcessId,
     for path, process in machine.find(f"{data.run}/").items():
         name = path.rpartition("/")[2].removesuffix(".config.json")
         kind = name.partition("-")[0]
-        if path == config_path(data, name) and kind in (STORAGE, MEMORY, COMPUTE):
+        if path == config_path(data, name) and kind in (STORAGE, MEMORY, COMPUTE, PROXY):
             found.setdefault(name, (process, kind))
     return found
 
@@ -73,9 +73,9 @@ def stop_tiers(
     processes: dict[str, tuple[ProcessId, str]],
     config: ControlConfig,
 ) -> list[str]:
-    """End processes in good order: compute first, which writes to the others, storage last."""
+    """End processes in good order: what clients reach first, storage last."""
     killed: list[str] = []
-    for tier in (COMPUTE, MEMORY, STORAGE):
+    for tier in (PROXY, COMPUTE, MEMORY, STORAGE):
         of_tier = {process: name for name, (process, kind) in processes.items() if kind == tier}
         stubborn = machine.stop_all(list(of_tier), config.stop_grace_s)
         killed += [of_tier[process] for process in stubborn]

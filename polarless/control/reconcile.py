@@ -22,6 +22,7 @@ from polarless.control.decisions import (
     TakeHome,
     TellHome,
 )
+from polarless.control.elastic import reconcile_shape
 from polarless.control.membership import (
     ENDED,
     HUNG,
@@ -62,6 +63,8 @@ class Loss:
     refused: set[str] = field(default_factory=set)
     tries: int = 0
     not_before: float = 0.0
+    # The event that ends it, if it is neither a switch nor a failover.
+    kind: str = ""
 
 
 class Picture:
@@ -89,14 +92,26 @@ class Picture:
         self.asked: set[tuple[str, str]] = set()
         # Fenced writers that answered again, and when.
         self.awake: dict[str, float] = {}
+        # Readers beside the writer; those that are leaving, and since when.
+        self.ro_wanted = max(0, len(members.of_kind(COMPUTE)) - 1)
+        self.leaving: dict[str, float] = {}
+        # All compute is released until a client comes.
+        self.asleep = False
+        self.idle_timeout_s = 0.0
+        self.used_at = 0.0
+        # Whose turn in a rolling restart is still to come.
+        self.rolling: list[str] = []
+        self.rolling_order: list[str] = []
         self.out: list[Effect] = []
 
     def reconcile(self, now: float) -> None:
         """Emit what is missing."""
         self._reconcile_home(now)
-        self._reconcile_writer(now)
+        reconcile_shape(self, now)
+        if not self.asleep:
+            self._reconcile_writer(now)
         for member in self.members.members.values():
-            if member.state == ENDED and member.start_at <= now:
+            if member.state == ENDED and member.start_at <= now and self._wanted(member):
                 self._start(member, now)
             elif member.state in (HUNG, STOPPING) and (
                 member.role == HOME or now - member.since > self.config.kill_hung_after_s
@@ -104,6 +119,12 @@ class Picture:
                 self.kill(member, "is hung" if member.state == HUNG else "does not stop")
                 member.since = now
         self._reconcile_told(now)
+
+    def _wanted(self, member: Member) -> bool:
+        """Whether a member without a process should have one."""
+        if member.name in self.leaving:
+            return False
+        return not (self.asleep and member.kind == COMPUTE)
 
     def _reconcile_home(self, now: float) -> None:
         home = self.members.home()
@@ -152,7 +173,10 @@ class Picture:
                 self._promote(heir, loss, now)
                 return
         # No reader left: start a writer cold. One that is ended and due, the first by name.
-        ended = [m for m in self.members.of_kind(COMPUTE) if m.state == ENDED]
+        ended = [
+            m for m in self.members.of_kind(COMPUTE)
+            if m.state == ENDED and m.name not in self.leaving
+        ]  # fmt: skip
         if ended and not any(m.state in (STARTING, PROMOTING) for m in self.members.of_role(RO)):
             min(ended, key=lambda m: (m.start_at, m.name)).role = RW
 
@@ -242,10 +266,10 @@ class Picture:
         growing: float = self.config.backoff_first_s * 2 ** (failures - 2)
         return min(self.config.backoff_max_s, growing)
 
-    def lost_writer(self, name: str, reason: str, now: float) -> None:
+    def lost_writer(self, name: str, reason: str, now: float, *, kind: str = "") -> None:
         """There is no writer from now on."""
         if self.loss is None:
-            self.loss = Loss(now, reason, name)
+            self.loss = Loss(now, reason, name, kind=kind)
 
     def lost_home(self, member: Member, now: float) -> None:
         """There is no home from now on."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from polarless.config import HOST, ClusterConfig, ControlConfig
+from polarless.config import HOST, ClusterConfig, ControlConfig, parse_cluster
 from polarless.control.calls import SMALL_CALL_S, Calls
 from polarless.control.crew import SIGKILL, SIGTERM, Crew
 from polarless.control.decisions import (
@@ -30,7 +30,10 @@ from polarless.control.decisions import (
     Promoted,
     Ready,
     Record,
+    RestartAsked,
     Save,
+    ScaleAsked,
+    SleepAsked,
     Start,
     Stop,
     StopAsked,
@@ -40,18 +43,21 @@ from polarless.control.decisions import (
     TellHome,
     Tick,
 )
+from polarless.control.elastic import all_well
 from polarless.control.failover import Failover
-from polarless.control.membership import SERVING, Member, Membership
+from polarless.control.launch import topology
+from polarless.control.membership import ENDED, SERVING, Member, Membership
 from polarless.errors import CallerMistake, DeadlineExceeded
 from polarless.kernel.world import World
 from polarless.net.datadir import DataDirectory
 from polarless.net.logs import rotate
 from polarless.net.processes import Machine, ProcessId
-from polarless.wire.control import COMPUTE, CONTROL, sql_url
+from polarless.wire.control import COMPUTE, CONTROL, PROXY, sql_url
 
 log = logging.getLogger(__name__)
 
 EVENTS_SHOWN: Final = 20
+ASLEEP: Final = "asleep"
 ROTATE_S: Final = 5.0
 
 
@@ -96,6 +102,10 @@ class Service:
             emit=self.emit,
             spawn=self._spawn,
         )
+        self.core.ro_wanted = settings.ro_count
+        self.core.idle_timeout_s = settings.idle_timeout_s
+        # Proxy -> what it was told last, and its pid then.
+        self._told: dict[str, tuple[int, dict[str, Any]]] = {}
         self.calls = Calls(self.core, self.crew, config, self.emit)
         self.stopped = asyncio.Event()
         self._clock = world.clock
@@ -161,6 +171,60 @@ class Service:
             f"the switch did not end within {limit_s:.0f} s", hint="see `polarless status`"
         )
 
+    async def scale(self, ro: int) -> dict[str, Any]:
+        """Have so many readers; how long it took until they serve, in seconds.
+
+        Raises CallerMistake for a number that cannot be, `DeadlineExceeded`.
+        """
+        began = self._clock.now()
+        try:
+            settings = parse_cluster({**self.saved["settings"], "ro_count": ro})
+        except ValueError as error:
+            raise CallerMistake(str(error)) from None
+        self.save({"settings": settings.to_json()})
+        self.emit(ScaleAsked(ro))
+        await self._until(
+            lambda: (
+                self.core.asleep
+                or (
+                    not self.core.leaving
+                    and sum(m.state == SERVING for m in self.core.members.of_kind(COMPUTE))
+                    == 1 + ro
+                )
+            ),
+            f"{ro} readers",
+        )
+        return {"ro": ro, "seconds": round(self._clock.now() - began, 3)}
+
+    async def restart(self, role: str | None) -> dict[str, Any]:
+        """Restart everybody, or those of a role, in turn; names and seconds."""
+        began = self._clock.now()
+        if self.core.rolling or not all_well(self.core):
+            raise CallerMistake("something else is under way", hint="see `polarless status`")
+        self.emit(RestartAsked(role))
+        names = self.core.rolling_order
+        await self._until(lambda: not self.core.rolling and all_well(self.core), "the restart", 300)
+        return {"restarted": names, "seconds": round(self._clock.now() - began, 3)}
+
+    async def sleep(self) -> dict[str, Any]:
+        """Release all compute now; the next client wakes it."""
+        if not self.core.members.of_kind(PROXY):
+            raise CallerMistake("without a proxy nobody would wake it again")
+        self.emit(SleepAsked())
+        await self._until(
+            lambda: all(m.state == ENDED for m in self.core.members.of_kind(COMPUTE)), "sleep"
+        )
+        return {"asleep": True}
+
+    async def _until(self, done: Callable[[], bool], what: str, limit_s: float = 30.0) -> None:
+        end = self._clock.now() + limit_s
+        while not done():
+            if self._clock.now() > end:
+                raise DeadlineExceeded(
+                    f"{what}: not within {limit_s:.0f} s", hint="see `polarless status`"
+                )
+            await self._next_change(0.02)
+
     async def node_status(self, name: str) -> dict[str, Any]:
         """A node's own counters."""
         counters: dict[str, Any] = await self.calls.call(name, "status", deadline_s=SMALL_CALL_S)
@@ -169,12 +233,17 @@ class Service:
     def is_ready(self) -> bool:
         """Whether a query on the URL would succeed now."""
         writer = self.core.members.writer()
+        proxies = self.core.members.of_kind(PROXY)
+        if proxies and not any(member.state == SERVING for member in proxies):
+            return False
+        if self.core.asleep:
+            return True
         return writer is not None and writer.state == SERVING and self.core.loss is None
 
     def status(self) -> dict[str, Any]:
         """What ``polarless status --json`` prints."""
         nodes = [self._node_status(member) for member in self.core.members.members.values()]
-        broken = [node["name"] for node in nodes if node["state"] != SERVING]
+        broken = [node["name"] for node in nodes if node["state"] not in (SERVING, ASLEEP)]
         control = {
             "name": CONTROL, "role": CONTROL, "pid": self._identity.pid,
             "address": self.saved.get("http", ""), "state": SERVING, "epoch": self.core.epoch,
@@ -208,6 +277,7 @@ class Service:
             self.crew.learn_addresses(members[event.name])
         for effect in self.core.step(event, self._clock.now()):
             self._carry_out(effect)
+        self._tell_proxies()
         if isinstance(event, Ready | Promoted | HomeTaken) and not self.core.stopping:
             self.crew.remember(members[event.name])
 
@@ -218,7 +288,11 @@ class Service:
             case Save(epoch, home_epoch):
                 self.save({"epoch": epoch, "home_epoch": home_epoch})
             case Start(name):
-                self.crew.start(self.core.members[name], home_epoch=self.core.home_epoch)
+                self.crew.start(
+                    self.core.members[name],
+                    home_epoch=self.core.home_epoch,
+                    topology=self._topology(),
+                )
                 if self.saved.get("ports") != self.crew.ports:
                     self.save({"ports": dict(self.crew.ports)})
             case Kill(name):
@@ -239,6 +313,22 @@ class Service:
                 self._spawn(self.calls.fence(name, epoch), f"fence {name}")
             case LearnEpoch():
                 self._spawn(self.calls.learn_epoch(), "learn epoch")
+
+    def _topology(self) -> dict[str, Any]:
+        return topology(self.core.members, self.core.leaving)
+
+    def _tell_proxies(self) -> None:
+        """Every proxy knows the compute nodes of now."""
+        now = self._topology()
+        for member in self.core.members.of_kind(PROXY):
+            if member.state == SERVING and self._told.get(member.name) != (member.pid, now):
+                self._told[member.name] = (member.pid, now)
+                self._spawn(self._tell_proxy(member.name, now), f"topology {member.name}")
+
+    async def _tell_proxy(self, name: str, now: dict[str, Any]) -> None:
+        if await self.calls.attempt(name, "topology", now):
+            # With the next event, once more.
+            self._told.pop(name, None)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         if self._tasks is None:
@@ -275,6 +365,8 @@ class Service:
             "state": said if member.state == SERVING and isinstance(said, str) else member.state,
             "epoch": int(member.fields.get("epoch") or member.epoch),
         }  # fmt: skip
+        if member.kind == COMPUTE and self.core.asleep and member.state == ENDED:
+            node["state"] = ASLEEP
         if member.kind == COMPUTE:
             node["sql_url"] = sql_url(member.sql)
         if member.reason and not member.is_live:

@@ -191,6 +191,19 @@ def parses(cycle: bytes) -> dict[bytes, bytes]:
     return found
 
 
+def first_error(answer: bytes) -> str:
+    """The message of the first ErrorResponse in a node's answer, or an empty string."""
+    position = 0
+    while len(answer) - position >= 5:
+        length = int.from_bytes(answer[position + 1 : position + 5], "big")
+        if answer[position] == 0x45:
+            for part in answer[position + 5 : position + 1 + length].split(b"\0"):
+                if part[:1] == b"M":
+                    return part[1:].decode("utf-8", "replace")
+        position += 1 + length
+    return ""
+
+
 def message(kind: int, body: bytes) -> bytes:
     """One message's bytes."""
     return bytes((kind,)) + (len(body) + 4).to_bytes(4, "big") + body

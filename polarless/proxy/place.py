@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from polarless.errors import Retry
-from polarless.proxy.messages import PARSE, SYNC_MESSAGE, message
+from polarless.proxy.messages import PARSE, SYNC_MESSAGE, first_error, message
 from polarless.proxy.record import Cycle
 from polarless.wire import relay as wire
 
 if TYPE_CHECKING:
     from polarless.proxy.link import Link
     from polarless.proxy.session import Session
+
+log = logging.getLogger(__name__)
 
 CLOSE_STATEMENT = 0x43
 
@@ -33,14 +36,18 @@ class Replayed:
 class Place:
     """See the module."""
 
-    __slots__ = ("_known", "_settings_version", "_statements_version", "link", "number", "replayed",
-                 "session")  # fmt: skip
+    __slots__ = (
+        "_known", "_muted", "_settings_version", "_statements_version", "link", "number",
+        "replayed", "session",
+    )  # fmt: skip
 
     def __init__(self, session: Session, link: Link) -> None:
         self.session = session
         self.link = link
         self.number = link.attach(self)
         self.replayed: Replayed | None = None
+        # The cycle that prepares statements again; its answer is nobody's.
+        self._muted = -1
         self._known: dict[bytes, bytes] = {}
         memory = session.memory
         self._settings_version = memory.settings_version
@@ -98,6 +105,7 @@ class Place:
         ]  # fmt: skip
         self._known = dict(statements)
         if parts:
+            self._muted = number
             self.tell(wire.DATA, b"".join(parts) + SYNC_MESSAGE, number)
 
     def learned(self, meta: dict[str, Any]) -> None:
@@ -144,6 +152,13 @@ class Place:
     # What the link brings.
 
     def on_data(self, cycle: int, flag: int, payload: bytes) -> None:
+        if cycle == self._muted:
+            error = first_error(payload)
+            if error:
+                log.warning(
+                    "node %s: a statement cannot be prepared again: %s", self.link.node, error
+                )
+            return
         replayed = self.replayed
         if replayed is None:
             self.session.on_data(self, cycle, flag, payload)

@@ -55,8 +55,8 @@ async def recover(session: Session) -> None:
         session.refuse(error)
     finally:
         session.recovering = False
-    # Only now may the next cycle begin.
-    session.settled()
+        # Only now may the next cycle begin.
+        session.settled()
 
 
 async def _recover_at(session: Session, link: Link) -> None:

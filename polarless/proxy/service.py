@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from polarless.control.agent import Agent, SharedListener, serves, share_listener
-from polarless.errors import DeadlineExceeded, RemoteProtocolError, Retry
+from polarless.errors import DeadlineExceeded, PolarlessError, RemoteProtocolError
 from polarless.kernel.world import Listener, World
 from polarless.net import rpc
 from polarless.proxy.link import Link
@@ -55,6 +55,7 @@ class Proxy(rpc.Service):
         self._readers: list[Link] = []
         self._writer: Link | None = None
         self._queue: dict[Session, None] = {}
+        self._control: set[rpc.Peer] = set()
         self._writer_there = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[Listener] = []
@@ -235,7 +236,7 @@ class Proxy(rpc.Service):
             session.reader = None
             if cycle is not None and cycle.backend is place:
                 if cycle.answered:
-                    self.spawn(recover(session))
+                    self._recover(session)
                 else:
                     cycle.backend = None
                     session.queue("another reader")
@@ -252,7 +253,12 @@ class Proxy(rpc.Service):
             else:
                 session.refuse(_no_writer())
         elif session.memory.status != wire.IDLE or (cycle is not None and cycle.backend is place):
-            self.spawn(recover(session))
+            self._recover(session)
+
+    def _recover(self, session: Session) -> None:
+        # At once: until it is over nothing may be sent anywhere.
+        session.recovering = True
+        self.spawn(recover(session))
 
     async def wait_for_writer(self, session: Session) -> Link:
         """A writer that is connected. Raises `DeadlineExceeded`."""
@@ -289,6 +295,10 @@ class Proxy(rpc.Service):
     def enqueue(self, session: Session) -> None:
         """It is told when a node has come."""
         self._queue[session] = None
+        if self._writer is None:
+            # Compute may have been released: control hears of it at once.
+            for peer in self._control:
+                peer.notify("wanted")
         if self._writer is not None:
             # There is one already: not from within whatever has just failed.
             self.world.clock.call_soon(self._look)
@@ -310,8 +320,12 @@ class Proxy(rpc.Service):
 
     # What control asks.
 
+    def on_lost(self, peer: rpc.Peer, error: PolarlessError) -> None:
+        self._control.discard(peer)
+
     def on_call(self, peer: rpc.Peer, call: rpc.Call) -> None:
         """Only control calls a proxy."""
+        self._control.add(peer)
         if not serves(peer):
             raise RemoteProtocolError(f"{peer.name} is not control")
         self._agent.on_call(call)
@@ -351,6 +365,3 @@ def _no_writer() -> DeadlineExceeded:
         sqlstate="57P03",
         hint="`polarless status` and `polarless events` show what became of the compute nodes.",
     )
-
-
-__all__ = ["Proxy", "Retry"]

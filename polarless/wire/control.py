@@ -10,6 +10,8 @@ Then control connects to ``address`` as role ``control`` and calls (`polarless.c
     every node   ping() -> {"state", "role", "epoch", ...}     status() -> counters     stop()
     compute      promote(epoch, plan) -> step times in ms       home(address, home_epoch, fields)
                  fenced(epoch)                                  also in ping: mark, home_epoch
+    proxy        topology({"nodes": {name: SQL address}, "draining": [names]})
+                 also in ping: sessions, wants_compute
     memory       become_home(...)   attach_node(...)   detach_node(...)
 
 A `RunRecord` per node, in ``DATA/run/NODE.json``, is what a control that was killed leaves to the
@@ -26,15 +28,28 @@ from typing import Any, Final
 STORAGE: Final = "storage"
 MEMORY: Final = "memory"
 COMPUTE: Final = "compute"
+PROXY: Final = "proxy"
 # Kind of node -> the module that runs it.
-PACKAGES: Final = {STORAGE: "storage", MEMORY: "memory_pool", COMPUTE: "compute"}
+PACKAGES: Final = {
+    STORAGE: "storage",
+    MEMORY: "memory_pool",
+    COMPUTE: "compute",
+    PROXY: "polarless.proxy",
+}
 
 RW: Final = "rw"
 RO: Final = "ro"
 HOME: Final = "home"
 CONTROL: Final = "control"
 # Role -> kind.
-KINDS: Final = {RW: COMPUTE, RO: COMPUTE, MEMORY: MEMORY, HOME: MEMORY, STORAGE: STORAGE}
+KINDS: Final = {
+    RW: COMPUTE,
+    RO: COMPUTE,
+    MEMORY: MEMORY,
+    HOME: MEMORY,
+    STORAGE: STORAGE,
+    PROXY: PROXY,
+}
 
 READY: Final = "READY "
 
