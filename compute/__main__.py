@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from compute.node import EXIT_FENCED, ComputeNode
+from compute.session.limits import Limits
 from polarless.errors import Fenced, PolarlessError
 from polarless.kernel import failpoints
 from polarless.net.logs import setup
-from polarless.net.system import run, system_world
+from polarless.net.system import raise_descriptor_limit, run, system_world
 from polarless.net.tls import server_context
 
 log = logging.getLogger("compute")
+
+OWN_DESCRIPTORS = 200
 
 
 def kill(_: str) -> Any:
@@ -39,7 +42,10 @@ def kill(_: str) -> Any:
 async def main(settings: dict[str, Any]) -> int:
     """Serve until told to end; the exit code."""
     tls = server_context(settings["data"]) if settings.get("data") else None
-    node = ComputeNode(system_world(), settings, tls)
+    # What is open beside clients' connections: files, the other nodes, proxies.
+    clients_max = max(50, raise_descriptor_limit() - OWN_DESCRIPTORS)
+    limits = Limits(connections_max=min(Limits().connections_max, clients_max))
+    node = ComputeNode(system_world(), settings, tls, limits)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.end, 0)

@@ -25,6 +25,7 @@ from compute.buffer.writeback import TICK_S, Writeback
 from compute.membership import Member
 from compute.role import Role
 from compute.server import SqlServer
+from compute.session.limits import Limits
 from compute.sql.planner import Planner
 from compute.txn.engine import Engine
 from compute.txn.recovery import take_over
@@ -51,7 +52,11 @@ class ComputeNode(rpc.Service):
     """One compute process. ``settings`` is the configuration that control wrote."""
 
     def __init__(
-        self, world: World, settings: dict[str, Any], tls: ssl.SSLContext | None = None
+        self,
+        world: World,
+        settings: dict[str, Any],
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.world = world
         self.settings = settings
@@ -109,7 +114,7 @@ class ComputeNode(rpc.Service):
             else None
         )
         self.server = SqlServer(
-            world, self.engine, Planner(self.engine, world.random.token), tls=tls
+            world, self.engine, Planner(self.engine, world.random.token), limits, tls=tls
         )
         self.server.cluster = self._cluster
         self.server.name = self.name

@@ -65,7 +65,11 @@ def on_bind(session: Session, body: bytes) -> None:
     elif message.portal in session.portals:
         raise CallerMistake(f'cursor "{_shown(message.portal)}" already exists', sqlstate="42P03")
     elif len(session.portals) >= session.limits.portals_max:
-        raise Overloaded(f"this session has {len(session.portals)} portals", sqlstate="53000")
+        raise Overloaded(
+            f"this session has {len(session.portals)} portals",
+            sqlstate="53000",
+            hint="Close portals and cursors that are not used any more.",
+        )
     else:
         session.portals[message.portal] = portal
     session.out.append(backend.BIND_COMPLETE)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Bounds of one node's SQL server. What goes beyond one gets an error that names it."""
 
-    # Sessions past their startup. PostgreSQL's default is 100; a session costs little here.
-    connections_max: int = 1000
+    # Sessions past their startup. PostgreSQL's default is 100; an idle one costs 6 KiB here.
+    connections_max: int = 11_000
     # Connections that have not said who they are: a flood of them must not keep others out.
     unauthenticated_max: int = 200
     startup_timeout_s: float = 10.0

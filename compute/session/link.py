@@ -116,7 +116,12 @@ class Link(asyncio.Protocol):
         self.partial_bytes = held
         limit = self.limits.partial_bytes_max
         if self.host.partial_bytes > limit and self.reader.wanted > held:
-            self.die(Overloaded(f"messages that are still arriving exceed {limit} bytes"))
+            self.die(
+                Overloaded(
+                    f"messages that are still arriving exceed {limit} bytes",
+                    hint="Send large values in several statements, or load with COPY.",
+                )
+            )
 
     def drop_input(self) -> None:
         """Nothing more will be handled."""

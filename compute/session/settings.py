@@ -278,14 +278,22 @@ class Settings:
     def _checked(self, name: str, value: str) -> str:
         """The value in its canonical spelling."""
         if len(value) > _VALUE_BYTES_MAX:
-            raise CallerMistake(f'value of parameter "{name}" is too long', sqlstate="22023")
+            raise CallerMistake(
+                f'value of parameter "{name}" is too long',
+                sqlstate="22023",
+                hint=f"The limit is {_VALUE_BYTES_MAX} characters.",
+            )
         if name in self._fixed:
             raise CallerMistake(f'parameter "{name}" cannot be changed', sqlstate="55P02")
         if name not in DEFAULTS:
             if "." not in name:
                 raise _unknown(name)
             if len(self._values) >= len(DEFAULTS) + _CUSTOM_MAX:
-                raise CallerMistake("too many custom parameters", sqlstate="53400")
+                raise CallerMistake(
+                    f"a session has at most {_CUSTOM_MAX} custom parameters",
+                    sqlstate="53400",
+                    hint="RESET those that are not used any more.",
+                )
             return value
         small = value.strip().lower()
         if name in BOOLEANS:

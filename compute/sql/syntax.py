@@ -41,15 +41,15 @@ _TOKEN = re.compile(
     |(?P<comment>/\*)
     |(?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*)
     |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
-    |(?P<string>'(?:[^']|'')*')
-    |(?P<quoted>"(?:[^"]|"")*")
+    |(?P<string>'[^']*(?:''[^']*)*')
+    |(?P<quoted>"[^"]*(?:""[^"]*)*")
     |(?P<param>\$\d+)
     |(?P<dollar>\$(?:[A-Za-z_\x80-\U0010ffff][\w]*)?\$)
     |(?P<op>::|<=|>=|<>|!=|\|\||:=|=>|.)""",
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
-_ESCAPE_STRING = re.compile(r"'(?:[^'\\]|''|\\.)*'", re.DOTALL)
+_ESCAPE_STRING = re.compile(r"'[^'\\]*(?:(?:''|\\.)[^'\\]*)*'", re.DOTALL)
 
 
 class Token(NamedTuple):

@@ -10,11 +10,12 @@ import contextlib
 import mmap
 import os
 import random
+import resource
 import secrets
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from polarless.kernel.world import SharedRegion, Timer, World
 
@@ -160,8 +161,25 @@ def system_world() -> World:
     )
 
 
+# Enough for every bound on connections; a node that is allowed less takes fewer clients.
+DESCRIPTORS_WANTED: Final = 65_536
+
+
+def raise_descriptor_limit() -> int:
+    """Ask for as many open files as a node may need; how many it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = DESCRIPTORS_WANTED
+    wanted = min(hard, DESCRIPTORS_WANTED)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
 def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a node's main coroutine on uvloop; its result is the exit code."""
     import uvloop
 
+    raise_descriptor_limit()
     return uvloop.run(main)

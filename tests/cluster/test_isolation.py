@@ -3,8 +3,8 @@
 Each case says what PostgreSQL does. Steps run on real connections; a step that has to wait for
 another transaction is started, and must still be waiting when the other goes on.
 
-At SERIALIZABLE PostgreSQL watches for dangerous patterns among transactions, and this system checks
-at commit that what was read has not changed. Both let through only what is serializable, but one may
+At SERIALIZABLE PostgreSQL watches for dangerous patterns among transactions, and this system looks
+at the commit whether what was read has changed. Both let through only what is serializable; one may
 refuse where the other does not, and at another step; so there the cases ask for what matters: that
 not all of the transactions commit where no order explains what they saw.
 """
