@@ -20,6 +20,7 @@ from sqlglot import exp
 from compute.sql import bulk_insert, ddl, rebuild, shapes, system
 from compute.sql.access import Access
 from compute.sql.analytics import engine as analytics
+from compute.sql.analytics.change import plan_change
 from compute.sql.analytics.run import Analytic, AnalyticSource, plan_analytic
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
@@ -441,12 +442,34 @@ class Planner:
         )
 
     def _update(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
-        found = understand_update(tree, self.catalog(session), parameters, text)
-        return self._change(found, parameters, "UPDATE")
+        return self._own_or_by_query(session, tree, parameters, text, understand_update, "UPDATE")
 
     def _delete(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
-        found = understand_delete(tree, self.catalog(session), parameters, text)
-        return self._change(found, parameters, "DELETE")
+        return self._own_or_by_query(session, tree, parameters, text, understand_delete, "DELETE")
+
+    def _own_or_by_query(
+        self,
+        session: SessionLike,
+        tree: Any,
+        parameters: Parameters,
+        text: str,
+        understand_it: Callable[..., Update],
+        verb: str,
+    ) -> Plan:
+        """By our own executor if it can; else a query finds the rows and the new values."""
+        catalog = self.catalog(session)
+        types = tuple(slot.type for slot in parameters.slots)
+        try:
+            return self._change(understand_it(tree, catalog, parameters, text), parameters, verb)
+        except CallerMistake as error:
+            if isinstance(error, NotAShape):
+                raise
+            if parameters.literals:
+                raise NotAShape("a change by a query") from None
+            try:
+                return plan_change(self, session, tree, catalog, Parameters(types=types), text)
+            except CallerMistake as second:
+                raise (error if second.sqlstate == error.sqlstate else second) from None
 
     def _change(self, found: Update, parameters: Parameters, verb: str) -> Plan:
         return self._write(

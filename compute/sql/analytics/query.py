@@ -83,10 +83,6 @@ class Builder:
 
     # Entry points.
 
-    def statement(self, tree: Any) -> Query:
-        """The whole statement."""
-        return finished(self, self.piece(tree, None))
-
     def subquery(self, tree: Any, outer: Level | None) -> Query:
         """A query inside of another one."""
         return finished(self, self.piece(tree, outer))

@@ -17,7 +17,7 @@ from compute.sql.analytics.carriers import Carrier, from_value, to_value
 from compute.sql.analytics.engine import Engine, Job, NeedsExact, Rows
 from compute.sql.analytics.leaves import Leaf, current
 from compute.sql.analytics.lower import SLOT
-from compute.sql.analytics.query import Builder, Query
+from compute.sql.analytics.query import Builder, Piece, Query, finished
 from compute.sql.analytics.scans import Budget, Lookup, Scan, retried
 from compute.sql.analytics.sources import scan_mark
 from compute.sql.binder import Parameters
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
 
 FETCH_ROWS: Final = 1000
+# Changes the columns of a query once it is bound.
+Shape = Callable[[Builder, Piece], Piece]
 
 
 class Statement:
@@ -47,12 +49,13 @@ class Statement:
 
     def __init__(
         self, engine: Engine, tree: Any, catalog: Catalog, parameters: Parameters, text: str,
-        *, exact: bool,
+        *, exact: bool, shape: Shape | None,
     ) -> None:  # fmt: skip
         self.engine = engine
         self.catalog = catalog
         builder = Builder(catalog, parameters, text, exact=exact)
-        self.query: Query = builder.statement(tree)
+        piece = builder.piece(tree, None)
+        self.query: Query = finished(builder, piece if shape is None else shape(builder, piece))
         self.scans = builder.scans
         self.low = builder.low
         self.exact = exact
@@ -100,11 +103,19 @@ class Analytic:
     """One statement of the planner's: built at once, and again as exact if need be."""
 
     def __init__(
-        self, engine: Engine, tree: Any, catalog: Catalog, parameters: Parameters, text: str
+        self,
+        engine: Engine,
+        tree: Any,
+        catalog: Catalog,
+        parameters: Parameters,
+        text: str,
+        *,
+        shape: Shape | None = None,
     ) -> None:
         self.engine = engine
         self.parameters = parameters
         self._source = (tree, catalog, text)
+        self._shape = shape
         self.statement = self._make(exact=False)
 
     def settle(self) -> None:
@@ -114,7 +125,9 @@ class Analytic:
 
     def _make(self, *, exact: bool) -> Statement:
         tree, catalog, text = self._source
-        return Statement(self.engine, tree, catalog, self.parameters, text, exact=exact)
+        return Statement(
+            self.engine, tree, catalog, self.parameters, text, exact=exact, shape=self._shape
+        )
 
     @property
     def columns(self) -> tuple[Any, ...]:

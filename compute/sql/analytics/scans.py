@@ -79,6 +79,8 @@ class Scan:
         self.name = name
         self.table = table
         self.alias = alias
+        # What the query calls it.
+        self.place = ""
         self.exact = exact
         self.used: set[int] = set()
         # Trees of conditions on this table alone, from clauses that may narrow it.

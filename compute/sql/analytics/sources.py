@@ -194,7 +194,7 @@ class Source:
         if table is None:
             raise unknown_table(f"{schema}.{name}" if schema else name)
         scan = Scan(builder.name("t"), table, alias or name, exact=builder.low.exact)
-        scan.virtual = virtual
+        scan.virtual, scan.place = virtual, sql_name
         builder.scans.append(scan)
 
         def leaf(index: int) -> Node:

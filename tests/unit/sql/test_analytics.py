@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from compute.sql.analytics import scans
+from polarless.errors import Conflict
 from tests.unit.sql.harness import Client, Database, database
 
 TABLES = """
@@ -259,3 +260,40 @@ async def test_a_join_by_key_reads_only_the_keys_it_needs(
     await client.run("update a set t = 'new' where id = 1")
     await check(inner, [("1", "new")], [("a", [1])])
     await client.run("rollback")
+
+
+async def test_updates_and_deletes_by_a_query(client: Client) -> None:
+    text = "update a set x = b.v, t = t || s from b where b.a_id = a.id and b.id <> 2"
+    assert (await client.run(f"{text} returning a.id, x, t")) == [
+        ("1", "100", "onex"), ("2", "300", "twoz"),
+    ]  # fmt: skip
+    text = (
+        "update a set n = (select sum(v) from b where a_id = a.id) where id in (select a_id from b)"
+    )
+    assert (await client.run(text)).tag == "UPDATE 2"
+    assert await client.run("select id, n from a order by id") == [
+        ("1", "300.00"), ("2", "300.00"), ("3", None),
+    ]  # fmt: skip
+    # Rows that move to another key are not found a second time.
+    text = "update b set id = b.id + 10 from a where a.id > 0"
+    assert (await client.run(text)).tag == "UPDATE 4"
+    assert (await client.run("delete from b using a where a.id = b.a_id")).tag == "DELETE 3"
+    assert (await client.run("delete from a where id > (select avg(id) from a)")).tag == "DELETE 1"
+    assert await client.state("update a set x = 1 from b returning *") == "0A000"
+    assert await client.state("update a set x = b.s from b") == "42804"
+
+
+async def test_a_change_by_a_query_does_not_overwrite_what_it_has_not_seen(db: Database) -> None:
+    one, other = db.client(), db.client()
+    await one.run("begin isolation level read committed")
+    await other.run("update a set x = 11 where id = 1")
+    # The snapshot is taken by the statement: it sees the 11.
+    text = "update a set x = x + b.id from b where b.a_id = a.id and b.id = 1 returning x"
+    assert await one.run(text) == [("12",)]
+    waiting = asyncio.ensure_future(other.run(text))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await one.run("commit")
+    with pytest.raises(Conflict):
+        await waiting
+    assert await one.value("select x from a where id = 1") == "12"
