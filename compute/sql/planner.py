@@ -20,7 +20,7 @@ from sqlglot import exp
 from compute.sql import bulk_insert, ddl, rebuild, shapes, system
 from compute.sql.access import Access
 from compute.sql.analytics import engine as analytics
-from compute.sql.analytics.change import plan_change
+from compute.sql.analytics.change import by_query, plan_change
 from compute.sql.analytics.run import Analytic, AnalyticSource, plan_analytic
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
@@ -462,7 +462,7 @@ class Planner:
         try:
             return self._change(understand_it(tree, catalog, parameters, text), parameters, verb)
         except CallerMistake as error:
-            if isinstance(error, NotAShape):
+            if isinstance(error, NotAShape) or not by_query(tree):
                 raise
             if parameters.literals:
                 raise NotAShape("a change by a query") from None

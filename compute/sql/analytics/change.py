@@ -46,6 +46,12 @@ _COMPARED: Final = frozenset({"int", "text", "bool", "time", "date", "bytea", "n
 _ROWS_PER_STEP: Final = 200
 
 
+def by_query(tree: Any) -> bool:
+    """Whether an UPDATE or DELETE names more than its own table."""
+    more = arg(tree, "from") or tree.args.get("using") or arg(tree, "with")
+    return bool(more) or tree.find(exp.Select, exp.SetOperation, exp.Values) is not None
+
+
 class Change:
     """An UPDATE or DELETE, understood: its query, and the statement for each row."""
 
@@ -95,7 +101,7 @@ class Change:
                     raise not_supported("an assignment of a row other than (a, b) = (x, y)")
                 pairs = list(zip(left.expressions, right.expressions))
             for column, value in pairs:
-                name = identifier(column.this)
+                name = identifier(column.args.get("table") or column.this)
                 if name not in self.table.index:
                     raise unknown_column(name, self.table.name)
                 if isinstance(value, exp.Column) and value.sql().upper() == "DEFAULT":
@@ -314,4 +320,4 @@ def plan_change(
     )
 
 
-__all__ = ["Change", "plan_change"]
+__all__ = ["Change", "by_query", "plan_change"]
