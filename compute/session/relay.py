@@ -217,9 +217,12 @@ class Relayed(asyncio.Transport):
             if flag != wire.IDLE and not self.too_long:
                 meta["snapshots"] = self.snapshots
                 meta["start_us"] = session.start_us
-        elif type(session.wait) is Working and not self._chunked and session.txn is not None:
-            self._chunked = True
-            meta["snapshots"] = [*self.snapshots, session.txn.snapshot]
+        elif not self._chunked:
+            # A part of the answer: if it has to be made again it must begin with the same bytes.
+            running = type(session.wait) is Working
+            self._chunked = running
+            now = [session.txn.snapshot] if running and session.txn is not None else []
+            meta["snapshots"] = [*self.snapshots, *now]
             meta["start_us"] = session.start_us
         if self.changed or self.cleared:
             meta["prepared"], self.changed = self.changed, {}

@@ -24,13 +24,14 @@ CLOSE_STATEMENT = 0x43
 class Replayed:
     """The answer of a cycle that is run again: not for the client."""
 
-    __slots__ = ("answered", "crc", "future", "number")
+    __slots__ = ("answered", "crc", "error", "future", "number")
 
     def __init__(self, number: int, future: asyncio.Future[int]) -> None:
         self.number = number
         self.future = future
         self.answered = 0
         self.crc = 0
+        self.error = ""
 
 
 class Place:
@@ -167,6 +168,7 @@ class Place:
             return
         replayed.answered += len(payload)
         replayed.crc = crc32(payload, replayed.crc)
+        replayed.error = replayed.error or first_error(payload)
         if flag and not replayed.future.done():
             replayed.future.set_result(flag)
 

@@ -46,7 +46,8 @@ class Cycle:
         # Bytes that the client has already, of an answer that is made again.
         self.skip = 0
         self.skip_crc = 0
-        self.snapshots: list[int] = []
+        # Of its statements so far; None if the node has not told yet.
+        self.snapshots: list[int] | None = None
         self.start_us = 0
 
     def add(self, data: bytes) -> None:
@@ -74,7 +75,7 @@ class Done:
         self.data = cycle.data[0] if len(cycle.data) == 1 else b"".join(cycle.data)
         self.answered = cycle.answered
         self.crc = cycle.crc
-        self.snapshots = cycle.snapshots
+        self.snapshots = cycle.snapshots or []
         self.start_us = cycle.start_us
 
 

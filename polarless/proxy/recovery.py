@@ -88,14 +88,14 @@ async def _recover_at(session: Session, link: Link) -> None:
     session.proxy.recovered += 1
     if cycle is None:
         return
-    if cycle.data is None or (cycle.answered and (doomed or not cycle.snapshots)):
+    if cycle.data is None or (cycle.answered and (doomed or cycle.snapshots is None)):
         why = "its input was too long to be kept" if cycle.data is None else "it was half answered"
         session.fail_cycle(
             Conflict(f"the node that ran this statement was lost, and {why}", hint=_AGAIN)
         )
         return
     cycle.skip, cycle.skip_crc = cycle.answered, 0
-    if cycle.snapshots and not doomed:
+    if cycle.snapshots is not None and not doomed:
         at = {"snapshots": cycle.snapshots, "start_us": cycle.start_us}
         place.tell(wire.REPLAY, wire.pack(at))
     session.run(cycle, place)
@@ -113,6 +113,13 @@ async def _replay(session: Session, place: Place) -> str:
             return "the transaction could not be run again in time after its node was lost"
         if (replayed.answered, replayed.crc) != (done.answered, done.crc):
             session.proxy.diverged += 1
+            log.info(
+                "session %s: statement %d of %d was answered differently when it ran again: %s",
+                session.pid,
+                index + 1,
+                len(session.memory.transaction),
+                replayed.error or f"{replayed.answered} bytes, {done.answered} before",
+            )
             return "the transaction's node was lost, and running it again gave other answers"
     return ""
 

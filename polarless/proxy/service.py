@@ -187,7 +187,7 @@ class Proxy(rpc.Service):
             if session.writer is None or session.writer.link is not writer:
                 snapshots |= session.memory.snapshots()
                 if session.cycle is not None:
-                    snapshots.update(filter(None, session.cycle.snapshots))
+                    snapshots.update(filter(None, session.cycle.snapshots or ()))
         if snapshots:
             writer.send(wire.REPLAY, 0, 0, wire.pack({"snapshots": sorted(snapshots)}))
 
