@@ -504,7 +504,7 @@ class Select:
         condition = ""
         if where is not None:
             condition = builder.low.sql(binder.condition(where.this, "WHERE"))
-            narrow(self.level, where.this)
+            narrow(self.level, where.this, binder)
         grouping = self._group(binder)
         binder = self._binder("this context")
         binder.grouping = grouping

@@ -186,7 +186,9 @@ async def _run(
     while pending:
         scan, lookup = _next_scan(pending, tables)
         pending.remove(scan)
-        keys = None if lookup is None else scan.keys_of(lookup, tables[lookup.source.name])
+        keys = scan.keys_of_array(session, values)
+        if keys is None and lookup is not None:
+            keys = scan.keys_of(lookup, tables[lookup.source.name])
         if keys is None:
             tables[scan.name] = await scan.read(session, values, txn, budget)
         else:
@@ -231,7 +233,7 @@ async def _access(session: Any) -> Access:
 def _next_scan(pending: list[Scan], tables: Mapping[str, Any]) -> tuple[Scan, Lookup | None]:
     """Narrow scans first, then those whose keys another one has read."""
     for scan in pending:
-        if scan.access.is_bounded:
+        if scan.access.is_bounded or scan.key_arrays:
             return scan, None
     for scan in pending:
         for lookup in scan.lookups:

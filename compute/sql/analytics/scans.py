@@ -17,18 +17,18 @@ import numpy as np
 
 from compute.buffer.waits import Suspend, resumed
 from compute.sql.access import Access, choose
-from compute.sql.analytics.carriers import Carrier, carrier_of, from_value
+from compute.sql.analytics.carriers import Carrier, carrier_of, element_of, from_value
 from compute.sql.analytics.leaves import current
 from compute.sql.binder import Binder, Parameters, Scope
 from compute.sql.catalog import ENCODER_NAMES, ENCODERS, Table
 from compute.sql.catalogs import objects
 from compute.sql.catalogs.relations import Virtual
-from compute.sql.expressions import ColumnRef, ParamSlot
+from compute.sql.expressions import ColumnRef, Node, ParamSlot
 from compute.sql.operators import all_of
 from compute.sql.plan import SessionLike
 from compute.sql.rowcode import compile_function, start_step
 from compute.sql.scan import Source, batches
-from compute.sql.types import NUMERIC, TEXT
+from compute.sql.types import NUMERIC, TEXT, SqlType
 from polarless.errors import Overloaded, PolarlessError
 from polarless.kernel import keycode
 
@@ -88,6 +88,9 @@ class Scan:
         self.access = Access(table)
         # What may make a full scan unnecessary: keys that another scan has read.
         self.lookups: list[Lookup] = []
+        # (column, array) of ``column = ANY (array)`` with an array that is known before any row.
+        self.key_arrays: list[tuple[int, Node]] = []
+        self._array_keys: Callable[[Any, Any], Any] | None = None
         self.virtual: Virtual | None = None
         self._source: Source | None = None
         self._collect: Collect | None = None
@@ -114,6 +117,8 @@ class Scan:
         if self.virtual is not None:
             return f"Catalog Scan on {self.table.name}"
         shown = self.access.describe()
+        if self._array_keys is not None:
+            shown = f"Primary Key Lookups on {self.table.name}"
         return shown if self.alias == self.table.name else f"{shown} {self.alias}"
 
     def settle(self, parameters: Parameters, text: str) -> None:
@@ -133,12 +138,23 @@ class Scan:
 
     def _can_look_up(self, found: Lookup) -> bool:
         """Whether the column leads the key, and its values are such as the other scan gives."""
+        return self._leads(found.column, found.source.table.columns[found.source_column].type)
+
+    def _leads(self, column: int, kind: SqlType) -> bool:
+        """Whether values of a type are keys, or their beginnings, in a column."""
         key = self.table.primary_key
-        if self.access.is_bounded or not key or key[0] != found.column:
+        if self.access.is_bounded or not key or key[0] != column:
             return False
-        mine = self.table.columns[found.column].type.family
-        other = found.source.table.columns[found.source_column].type.family
-        return mine == other and mine in ("int", "text", "date", "time")
+        mine = self.table.columns[column].type.family
+        return mine == kind.family and mine in ("int", "text", "date", "time")
+
+    def keys_of_array(self, session: SessionLike, values: Any) -> list[Any] | None:
+        """The values that ``= ANY (array)`` leaves; None if there are too many, or no array."""
+        if self._array_keys is None:
+            return None
+        array = self._array_keys(session, values)
+        found = {item for item in array or () if item is not None and not isinstance(item, list)}
+        return sorted(found) if len(found) <= LOOKUPS_MAX else None
 
     def keys_of(self, found: Lookup, arrays: Mapping[str, Any]) -> list[Any] | None:
         """The values to look up in a scan that was read; None if there are too many."""
@@ -153,6 +169,12 @@ class Scan:
         if self.virtual is not None:
             return
         self._source = Source(self.access, None, slots)
+        for place, array in self.key_arrays:
+            element = element_of(array.type)
+            if element is not None and self._leads(place, element):
+                keys = start_step(slots)
+                keys.line(f"return {array.emit(keys)}")
+                self._array_keys = compile_function("keys", "session, P", keys)
         out = start_step(slots)
         out.line("size = 0")
         for position in range(len(self.columns)):

@@ -19,6 +19,7 @@ from compute.sql.analytics.leaves import Leaf, is_constant
 from compute.sql.analytics.lower import key_of
 from compute.sql.analytics.scans import Lookup, Scan
 from compute.sql.analytics.scopes import Level, Relation, Star, stars_of
+from compute.sql.arraytypes import array_of
 from compute.sql.binder import function_name
 from compute.sql.casts import cast
 from compute.sql.catalogs.objects import made_oid
@@ -477,9 +478,36 @@ _SAFE: Final = (
 )  # fmt: skip
 
 
-def narrow(level: Level, where: Any) -> None:
+def narrow(level: Level, where: Any, binder: AnalyticBinder) -> None:
     """Tell scans the conditions of WHERE that concern them alone."""
-    narrow_by(level, where, [found for found in level.relations if found.preserved])
+    relations = [found for found in level.relations if found.preserved]
+    narrow_by(level, where, relations)
+    for part in _conjuncts(where):
+        array = _any_array(part)
+        place = _place(level, part.this) if array is not None else None
+        if place is None or place[0] not in relations or place[0].scan is None:
+            continue
+        value, items = binder.bind(part.this), binder.bind(array)
+        if items.type is UNKNOWN:
+            found = array_of(value.type)
+            if found is None:
+                continue
+            items = cast(items, found)
+        if is_constant(items):
+            place[0].scan.key_arrays.append((place[1], items))
+
+
+def _any_array(tree: Any) -> Any:
+    """The array of ``column = ANY (array)``."""
+    if not isinstance(tree, exp.EQ) or not isinstance(tree.this, exp.Column):
+        return None
+    inner = tree.expression
+    if not isinstance(inner, exp.Any):
+        return None
+    inner = inner.this
+    while isinstance(inner, exp.Paren):
+        inner = inner.this
+    return None if isinstance(inner, (exp.Query, exp.Values)) else inner
 
 
 def narrow_by(level: Level, tree: Any, relations: list[Relation]) -> None:

@@ -255,6 +255,10 @@ async def test_a_join_by_key_reads_only_the_keys_it_needs(
     await check("select count(*) from a full join b on a.id = b.a_id", [("5",)], [])
     await check("select v from b join a using (id) where id = 2 and b.id = 2", [("200",)],
                 [("a", [2])])  # fmt: skip
+    await check("select t from a where id = any ('{3,1,7,NULL}')", [("one",), (None,)],
+                [("a", [1, 3, 7])])  # fmt: skip
+    await check("select v from c where a_id = any (array[2, 7]) and k <> 'z'", [("3",)],
+                [("c", [2, 7])])  # fmt: skip
     # Own writes are seen this way too.
     await client.run("begin")
     await client.run("update a set t = 'new' where id = 1")
