@@ -12,7 +12,7 @@ import pytest
 
 from polarless.local import LocalCluster
 from tests.cluster.conftest import assert_nothing_left
-from tests.differential import compare, generate, postgres, tpch
+from tests.differential import compare, generate, postgres, tpcc, tpch
 
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = ("joins", "subqueries", "sets", "windows", "grouping")
@@ -113,3 +113,27 @@ def test_tpch_gives_the_same_answers(pair: Pair) -> None:
     for table in tpch.TABLES:
         pair.ours.execute(f"drop table {table}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+def test_tpcc_gives_the_same_answers_and_stays_consistent(pair: Pair) -> None:
+    terminals = []
+    for connection in pair:
+        for text in tpcc.SCHEMA:
+            connection.execute(text)
+        terminal = tpcc.Terminal(connection, seed=7)
+        terminal.load()
+        terminal.run(400)
+        terminals.append(terminal)
+    there, here = (terminal.seen for terminal in terminals)
+    for left, right in zip(there, here, strict=True):
+        assert left == right
+    for table in tpcc.TABLES:
+        text = f"select * from {table}"
+        assert not compare.difference(
+            text, compare.ask(pair.theirs, text), compare.ask(pair.ours, text)
+        )
+    for condition in tpcc.CONDITIONS:
+        assert pair.ours.execute(condition).fetchall() == [], condition
+    for table in tpcc.TABLES:
+        pair.ours.execute(f"drop table {table}")
