@@ -28,7 +28,9 @@ from compute.sql.mistakes import out_of_range
 from polarless.errors import CallerMistake, Overloaded, PolarlessError
 
 MEMORY_BYTES_MAX: Final = 512 * 1024 * 1024
-RUNNING_MAX: Final = 4
+RUNNING_MAX: Final = 8
+# A client that does not read its result keeps its place. Others are told after a while.
+SLOT_WAIT_S: Final = 30
 THREADS: Final = 2
 SWITCH_INTERVAL_S: Final = 0.0005
 
@@ -39,11 +41,15 @@ class NeedsExact(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One query: its text, parameters, columns of tables by name, and functions."""
+    """One query: its text, parameters, columns of tables by name, and functions.
+
+    ``more`` makes the columns of further tables, in the thread.
+    """
 
     sql: str
     parameters: Sequence[Any]
     tables: Mapping[str, Mapping[str, Any]]
+    more: Callable[[], Mapping[str, Mapping[str, Any]]]
     functions: Sequence[Function]
     session: Any
     catalog: Any
@@ -64,9 +70,19 @@ class Engine:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Wait for one's turn, and have it."""
-        async with self._running:
+        """Wait for one's turn, and have it. Raises `Overloaded`."""
+        try:
+            async with asyncio.timeout(SLOT_WAIT_S):
+                await self._running.acquire()
+        except TimeoutError:
+            raise Overloaded(
+                f"{RUNNING_MAX} analytic queries have been running for {SLOT_WAIT_S} s",
+                hint="Try again later, read results to their end, or ask another node.",
+            ) from None
+        try:
             yield
+        finally:
+            self._running.release()
 
     @asynccontextmanager
     async def run(self, job: Job) -> AsyncIterator[Rows]:
@@ -184,7 +200,8 @@ class Rows:
         self._cursor = cursor
         if self._cancelled:
             return
-        for name, columns in job.tables.items():
+        more = self._guarded(job.more)
+        for name, columns in (*job.tables.items(), *more.items()):
             cursor.register(name, dict(columns))
         self._guarded(lambda: cursor.execute(job.sql, list(job.parameters) or None))
 

@@ -199,14 +199,23 @@ async def _run(
     try:
         constants = statement.constants(session, values)
         for scan in statement.scans:
-            if scan.virtual is not None:
+            if scan.virtual is not None and scan.virtual.live:
                 tables[scan.name] = scan.made(session, budget)
     finally:
         current.clear()
+
+    def more() -> dict[str, dict[str, Any]]:
+        return {
+            scan.name: scan.made(session, budget)
+            for scan in statement.scans
+            if scan.virtual is not None and not scan.virtual.live
+        }
+
     job = Job(
         statement.sql,
         constants,
         tables,
+        more,
         statement.low.functions,
         session,
         statement.catalog,

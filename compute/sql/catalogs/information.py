@@ -162,24 +162,19 @@ _RULES: Final = {"a": "NO ACTION", "r": "RESTRICT", "c": "CASCADE", "n": "SET NU
 
 @maker(_SCHEMA, "referential_constraints")
 def referential_constraints(objects: Objects, session: Any) -> Iterable[Row]:
+    unique = {
+        (c.table.oid, frozenset(c.columns)): c.name
+        for c in objects.constraints.values()
+        if c.kind in ("p", "u")
+    }
     for found in objects.constraints.values():
         if found.other is None:
             continue
-        unique = next(
-            (
-                c.name
-                for c in objects.constraints.values()
-                if c.table is found.other
-                and c.kind in "pu"
-                and set(c.columns) == set(found.other_columns)
-            ),
-            None,
-        )
         yield {
             **_of(session, found),
             "unique_constraint_catalog": session.database,
             "unique_constraint_schema": found.other.schema,
-            "unique_constraint_name": unique,
+            "unique_constraint_name": unique.get((found.other.oid, frozenset(found.other_columns))),
             "match_option": "NONE",
             "update_rule": _RULES[found.actions[0]],
             "delete_rule": _RULES[found.actions[1]],

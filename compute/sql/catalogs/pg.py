@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -59,8 +60,9 @@ def namespaces(objects: Objects, session: Any) -> Iterable[Row]:
 
 @maker("pg_catalog", "pg_class")
 def classes(objects: Objects, session: Any) -> Iterable[Row]:
+    indexed = {index.table.oid for index in objects.indexes.values()}
+    checks = Counter(c.table.oid for c in objects.constraints.values() if c.kind == "c")
     for relation in objects.relations.values():
-        indexed = any(index.table is relation for index in objects.indexes.values())
         count = len(relation.columns) or len(system_columns(relation))
         access = {"r": HEAP_OID, "i": BTREE_OID}.get(relation.kind, 0)
         yield {
@@ -71,13 +73,11 @@ def classes(objects: Objects, session: Any) -> Iterable[Row]:
             "relam": access,
             "relfilenode": relation.oid if access else 0,
             "reltuples": -1.0 if relation.kind == "r" else 0.0,
-            "relhasindex": indexed,
+            "relhasindex": relation.oid in indexed,
             "relpersistence": "p",
             "relkind": relation.kind,
             "relnatts": count,
-            "relchecks": sum(
-                c.kind == "c" and c.table is relation for c in objects.constraints.values()
-            ),
+            "relchecks": checks[relation.oid],
             "relispopulated": True,
             "relacl": acl(relation),
             "relreplident": "d" if relation.schema != "pg_catalog" else "n",
@@ -246,6 +246,7 @@ def constraints(objects: Objects, session: Any) -> Iterable[Row]:
 
 @maker("pg_catalog", "pg_tables")
 def tables(objects: Objects, session: Any) -> Iterable[Row]:
+    indexed = {index.table.oid for index in objects.indexes.values()}
     for relation in objects.relations.values():
         if relation.kind == "r":
             yield {
@@ -253,7 +254,7 @@ def tables(objects: Objects, session: Any) -> Iterable[Row]:
                 "tablename": relation.name,
                 "tableowner": owner(current),
                 "tablespace": None,
-                "hasindexes": any(i.table is relation for i in objects.indexes.values()),
+                "hasindexes": relation.oid in indexed,
             }
 
 

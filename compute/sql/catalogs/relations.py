@@ -70,6 +70,11 @@ class Virtual:
     codes: tuple[str, ...]
     make: Maker | None
 
+    @property
+    def live(self) -> bool:
+        """Whether the rows tell of what changes from moment to moment: to be made in the loop."""
+        return self.table.schema == "polarless" or self.table.name == "pg_stat_activity"
+
     def rows(self, objects: Objects, session: Any, wanted: list[int]) -> Iterable[list[Any]]:
         """Its rows: the wanted columns."""
         if self.make is None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from compute.sql.analytics import scans
+from compute.sql.analytics import engine, scans
 from polarless.errors import Conflict
 from tests.unit.sql.harness import Client, Database, database
 
@@ -301,3 +302,16 @@ async def test_a_change_by_a_query_does_not_overwrite_what_it_has_not_seen(db: D
     with pytest.raises(Conflict):
         await waiting
     assert await one.value("select x from a where id = 1") == "12"
+
+
+async def test_whoever_waits_too_long_for_a_turn_is_told(
+    db: Database, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SLOT_WAIT_S", 0.05)
+    async with AsyncExitStack() as stack:
+        for _ in range(engine.RUNNING_MAX):
+            await stack.enter_async_context(db.planner.duckdb.slot())
+        error = await client.error("select count(*) from a join b on true")
+        assert error.sqlstate == "53200"
+        assert error.hint is not None
+    assert await client.value("select count(*) from a join b on true") == "12"
