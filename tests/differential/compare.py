@@ -59,11 +59,18 @@ def read(path: Path) -> list[Statement]:
     return found
 
 
-def ask(connection: psycopg.Connection[Any], text: str, *, binary: bool = False) -> Outcome:
-    """Run one statement as it is written."""
+def ask(
+    connection: psycopg.Connection[Any],
+    text: str,
+    *,
+    binary: bool = False,
+    values: list[str] | None = None,
+) -> Outcome:
+    """Run one statement as it is written, perhaps with parameters as text."""
     raw = connection.pgconn
-    if binary:
-        result = raw.exec_params(text.encode(), None, result_format=1)
+    if binary or values is not None:
+        sent = [value.encode() for value in values or ()]
+        result = raw.exec_params(text.encode(), sent, result_format=int(binary))
     else:
         result = raw.exec_(text.encode())
     if result.status == pq.ExecStatus.FATAL_ERROR:

@@ -12,7 +12,7 @@ import pytest
 
 from polarless.local import LocalCluster
 from tests.cluster.conftest import assert_nothing_left
-from tests.differential import compare, generate, postgres, tpcc, tpch
+from tests.differential import compare, generate, parameters, postgres, tpcc, tpch
 
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = ("joins", "subqueries", "sets", "windows", "grouping")
@@ -87,6 +87,24 @@ def check_generated(pair: Pair, seeds: range) -> None:
 
 def test_generated_statements_have_the_same_answers(pair: Pair) -> None:
     check_generated(pair, range(150))
+
+
+def test_parameters_have_the_same_types_and_effects(pair: Pair) -> None:
+    for text in generate.SETUP:
+        for connection in pair:
+            connection.execute(text)
+    wrong = []
+    for text, values in parameters.STATEMENTS:
+        for binary in (False, True) if text.startswith(("select", "with")) else (False,):
+            there, here = (
+                compare.ask(connection, text, binary=binary, values=values) for connection in pair
+            )
+            found = compare.difference(text, there, here)
+            if found:
+                wrong.append(f"{text} {values}\n    {found}")
+    for text in generate.CLEANUP:
+        pair.ours.execute(text)
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.slow
