@@ -63,6 +63,11 @@ class Scanner:
         self.last_copy = False
 
     @property
+    def queried(self) -> bool:
+        """Whether it was a Query that ended the cycle: a COPY's rows may follow."""
+        return self.ended and self._kind == QUERY
+
+    @property
     def whole(self) -> bool:
         """Whether the last message taken is complete."""
         return not self._left and not self._header

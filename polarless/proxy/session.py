@@ -162,10 +162,12 @@ class Session(asyncio.Protocol):
         scanner = self.scanner
         scanner.begin()
         end = scanner.take(data, 0)
-        if end < len(data):
+        first = scanner.first
+        # Some clients send a COPY's rows right behind it, without waiting to be asked for them.
+        eager = end < len(data) and scanner.queried and data[end] in COPY_KINDS
+        if end < len(data) and not eager:
             self._inbox = data[end:]
             data = data[:end]
-        first = scanner.first
         if first in COPY_KINDS and scanner.whole:
             # Left over from a COPY that has failed.
             if self._inbox:
@@ -176,6 +178,7 @@ class Session(asyncio.Protocol):
             return
         self.last_number = number = self.last_number + 1
         cycle = self.cycle = Cycle(number, data, ended=scanner.ended, query=first == QUERY)
+        cycle.copying = eager
         self.route(cycle)
 
     def _continue(self, cycle: Cycle, data: bytes) -> bool:
@@ -189,12 +192,20 @@ class Session(asyncio.Protocol):
         if cycle.ended and not cycle.copying:
             if not (cycle.query and data[:1] and data[0] in COPY_KINDS and scanner.whole):
                 return False
+            if self._inbox:
+                return False
+            cycle.copying = True
         elif self._inbox:
             return False
         end = len(data)
         if not cycle.query:
             end = self._copy_end(cycle, data) if cycle.copying else scanner.take(data, 0)
             cycle.ended = scanner.ended and not cycle.copying
+            if cycle.ended and scanner.queried:
+                # From here on it is like a Query alone, rows that follow it included.
+                cycle.query = True
+                if end < len(data) and data[end] in COPY_KINDS:
+                    cycle.copying, end = True, len(data)
         if end < len(data):
             self._inbox += data[end:]
             data = data[:end]
