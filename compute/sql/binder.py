@@ -329,7 +329,8 @@ class Binder:
                 conditions.append(self.condition(arm.this, "CASE/WHEN"))
             results.append(self.bind(arm.args["true"]))
         default = self.bind(node.args["default"]) if node.args.get("default") else None
-        everything = results if default is None else [*results, default]
+        # ELSE counts first when the type is looked for.
+        everything = results if default is None else [default, *results]
         kind = operators.common_type(everything, "CASE")
         arms = [(test, cast(value, kind)) for test, value in zip(conditions, results)]
         default = None if default is None else cast(default, kind)
@@ -343,8 +344,8 @@ class Binder:
 
     def _nullif(self, node: Any) -> Node:
         left, right = self._binary(node)
+        left, right = operators.nullif(left, right)
         test = operators.compare("=", left, right)
-        left = cast(left, TEXT) if left.type is UNKNOWN else left
         return Case([(test, Const(None, left.type))], left, left.type, left.typmod)
 
     def _extreme(self, node: Any) -> Node:

@@ -41,6 +41,7 @@ from compute.sql.types import (
     INT4,
     INT8,
     INT_BOUNDS,
+    NAME,
     NUMERIC,
     OID,
     STRINGS,
@@ -48,6 +49,7 @@ from compute.sql.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UNKNOWN,
+    VARCHAR,
     SqlType,
     display,
 )
@@ -104,6 +106,9 @@ def arithmetic(symbol: str, left: Node, right: Node) -> Node:
             hint="Could not choose a best candidate operator. "
             "You might need to add explicit type casts.",
         )
+    for side, other in ((left, right), (right, left)):
+        if side.type is UNKNOWN and not _has_arithmetic(symbol, other.type):
+            raise no_operator(symbol, left, right)
     left, right = _resolve_pair(left, right)
     wide = _wider(left, right)
     if wide is None:
@@ -117,6 +122,13 @@ def arithmetic(symbol: str, left: Node, right: Node) -> Node:
     if wide.family == "float":
         return Strict((left, right), _float_body(symbol, wide), wide)
     return Strict((left, right), _int_body(symbol, wide), wide)
+
+
+def _has_arithmetic(symbol: str, kind: SqlType) -> bool:
+    """Whether a literal beside this type may be taken for one of it."""
+    if kind.family in ("bool", "bytea") or kind is NAME:
+        return False
+    return symbol not in ("*", "/", "%") or kind.family not in ("date", "time", "text")
 
 
 def _int_body(symbol: str, kind: SqlType) -> Body:
@@ -152,9 +164,9 @@ def _float_body(symbol: str, kind: SqlType) -> Body:
 
 
 def _date_arithmetic(symbol: str, left: Node, right: Node) -> Node | None:
-    if left.type is DATE and right.type is INT4 and symbol in "+-":
+    if left.type is DATE and right.type in (INT2, INT4) and symbol in "+-":
         return Strict((left, right), template(_ARITHMETIC[symbol]), DATE)
-    if left.type is INT4 and right.type is DATE and symbol == "+":
+    if left.type in (INT2, INT4) and right.type is DATE and symbol == "+":
         return Strict((left, right), template("{0} + {1}"), DATE)
     if left.type is DATE and right.type is DATE and symbol == "-":
         return Strict((left, right), template("{0} - {1}"), INT4)
@@ -280,6 +292,17 @@ _NAN_AWARE: Final[dict[str, Callable[..., Any]]] = {
     ">": _nan_greater,
     ">=": _nan_at_least,
 }
+
+
+def nullif(left: Node, right: Node) -> tuple[Node, Node]:
+    """What NULLIF compares; the first one is its result, in the type of the comparison."""
+    first, second = comparable("=", left, right)
+    strings = {left.type, right.type}
+    if BPCHAR in strings and strings <= {BPCHAR, VARCHAR}:
+        return cast(left, BPCHAR), cast(right, BPCHAR)
+    if first.type is VARCHAR:
+        return cast(first, TEXT), cast(second, TEXT)
+    return first, second
 
 
 def is_distinct(left: Node, right: Node, *, negate: bool) -> Node:
@@ -450,7 +473,7 @@ def greatest(args: list[Node], *, least: bool) -> Node:
     def body(out: Emitter, result: str, sources: list[str]) -> None:
         call(function)(out, result, sources)
 
-    node = AlwaysKnown(nodes, body, kind)
+    node = AlwaysKnown(nodes, body, kind, common_typmod(args, kind))
     node.nullable = all(found.nullable for found in nodes)
     return node
 
@@ -483,7 +506,10 @@ def common_type(nodes: list[Node], what: str) -> SqlType:
         if kind in NUMBER_RANK and best in NUMBER_RANK:
             best = max(kind, best, key=NUMBER_RANK.__getitem__)
         elif kind in STRINGS and best in STRINGS:
-            best = best if best is not BPCHAR else kind
+            # The first one stays, but for a name, which the others become and which becomes none.
+            best = kind if kind is NAME and best is not TEXT else best
+        elif OID in (kind, best) and {kind, best} <= {INT2, INT4, INT8, OID}:
+            best = OID
         elif kind.family in ("time", "date") and best.family in ("time", "date"):
             order = (DATE, TIMESTAMP, TIMESTAMPTZ)
             best = max(kind, best, key=order.index)
