@@ -8,7 +8,7 @@ CODE   := polarless compute memory_pool storage bench tests
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt lint types imports tests fast soak bench sim clean \
+.PHONY: help venv demo test check fmt lint types imports tests fast soak bench bench-quick sim clean \
         postgres postgres-optional
 
 help:  ## what there is to type
@@ -41,9 +41,11 @@ postgres-optional:
 demo: $(VENV)/.installed postgres-optional  ## a cluster, pgbench, kill -9, and what it cost
 	$(BIN)/polarless demo $(ARGS)
 
-bench: $(VENV)/.installed-bench postgres-optional  ## the benchmarks
-	@test -f bench/__main__.py || { echo "there is no benchmark yet" >&2; exit 2; }
-	$(BIN)/python -P -m bench $(ARGS)
+bench: $(VENV)/.installed-bench postgres  ## the benchmarks, in full: half an hour
+	$(BIN)/python -P -m bench all --plot bench-results --out bench-results $(ARGS)
+
+bench-quick: $(VENV)/.installed-bench postgres  ## the benchmarks, small: two minutes
+	$(BIN)/python -P -m bench all --quick --plot bench-results --out bench-results $(ARGS)
 
 sim:  ## the simulator (not there yet)
 	@echo "the simulator is not built yet: nodes run only as processes so far" >&2; exit 2

@@ -64,7 +64,9 @@ async def main(settings: dict[str, Any]) -> int:
         starting.cancel()
     code = await node.ended
     await node.stop()
-    return code
+    # Whoever takes over waits for this process to be gone, and freeing a full cache takes a while.
+    logging.shutdown()
+    os._exit(code)
 
 
 def start() -> int:

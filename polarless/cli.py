@@ -384,6 +384,19 @@ def demo(
         sys.exit(show.EXIT_FAILED)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@friendly
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A benchmark; `--help` behind it lists them.")],
+) -> None:
+    """Run a benchmark, with the arguments of `python -m bench`."""
+    import subprocess
+
+    command = [sys.executable, "-P", "-m", "bench", name, *context.args]
+    sys.exit(subprocess.run(command, check=False).returncode)
+
+
 @app.command()
 @friendly
 def version() -> None:

@@ -4,6 +4,7 @@ and drivers with a transaction, a prepared statement and a cursor open."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import shutil
 import subprocess
@@ -98,9 +99,9 @@ async def test_pgbench_notices_no_killed_writer_home_or_storage(running: LocalCl
     victims = ("rw", "ro", "home", "rw", "storage", "memory", "rw")
     await under_load(
         running,
-        [lambda role=role: running.kill(role) for role in victims],
+        [functools.partial(running.kill, role) for role in victims],
         "-M",
-        "prepared",  # type: ignore[misc]
+        "prepared",
     )
 
 
@@ -123,9 +124,9 @@ async def test_pgbench_for_long(running: LocalCluster, mode: str) -> None:
     victims = ("rw", "home", "rw", "storage", "rw", "control", "rw", "memory") * 3
     await under_load(
         running,
-        [lambda role=role: running.kill(role) for role in victims],
+        [functools.partial(running.kill, role) for role in victims],
         "-M",
-        mode,  # type: ignore[misc]
+        mode,
     )
 
 

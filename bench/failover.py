@@ -1,0 +1,147 @@
+"""``failover``: how long clients wait when the writer is killed, and when it is switched.
+
+Through the proxy, under load: from the signal to the first commit that began after it, as a client
+sees it; and control's own steps. After the paper's Fig. 9. The ablations of that figure (no pool,
+no materialised pages) are not here yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import time
+from typing import Any
+
+import asyncpg
+
+from bench.shapes import Result, Row, Tell
+from polarless.local import LocalCluster
+
+WRITERS = 4
+
+
+class Clients:
+    """Clients that commit one row after the other and note when each was acknowledged."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.acks: list[tuple[float, float]] = []
+        self.errors = 0
+        self._stop = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Connect and begin."""
+        connection = await asyncpg.connect(self.url)
+        await connection.execute("create table if not exists ledger (id bigint primary key)")
+        await connection.close()
+        self._tasks = [asyncio.create_task(self._commit(n)) for n in range(WRITERS)]
+
+    async def stop(self) -> None:
+        """End after the commits under way."""
+        self._stop = True
+        await asyncio.gather(*self._tasks)
+
+    async def _commit(self, writer: int) -> None:
+        connection = await asyncpg.connect(self.url)
+        row = int(time.time() * 1000) * 1_000_000 + writer * 100_000_000_000_000_000
+        while not self._stop:
+            row += 1
+            began = time.monotonic()
+            try:
+                await connection.execute("insert into ledger values ($1)", row)
+            except (asyncpg.PostgresError, OSError, asyncpg.InterfaceError):
+                self.errors += 1
+                connection = await asyncpg.connect(self.url)
+                continue
+            self.acks.append((began, time.monotonic()))
+        await connection.close()
+
+    async def first_after(self, moment: float) -> float:
+        """Seconds from a moment to the first acknowledgement of a commit that began after it,
+        or was under way then and had to be settled."""
+        while True:
+            for _, acked in reversed(self.acks):
+                if acked < moment:
+                    break
+            later = [acked for began, acked in self.acks[-2000:] if began > moment]
+            if later:
+                return min(later) - moment
+            await asyncio.sleep(0.002)
+
+
+def run(*, quick: bool, tell: Tell, options: dict[str, Any]) -> Result:
+    """Run it."""
+    count = int(options.get("pairs") or (5 if quick else 50))
+    return asyncio.run(_run(count, tell))
+
+
+async def _run(count: int, tell: Tell) -> Result:
+    killed = Row("writer killed, to the first new commit", "ms")
+    switched = Row("planned switch, to the first new commit", "ms")
+    steps: dict[str, Row] = {
+        key: Row(f"of that: {name}", "ms")
+        for key, name in (
+            ("detected", "signal to decision"), ("fenced_ms", "log and home fenced"),
+            ("caught_up_ms", "caught up"), ("advanced_ms", "advanced"), ("serving_ms", "serving"),
+        )
+    }  # fmt: skip
+    cluster = LocalCluster(ro=2)
+    await asyncio.to_thread(cluster.start)
+    try:
+        clients = Clients(cluster.url)
+        await clients.start()
+        await asyncio.sleep(0.5)
+        for number in range(count):
+            tell("killing the writer", number / (2 * count))
+            wall, moment = time.time(), time.monotonic()
+            await asyncio.to_thread(cluster.kill, "rw")
+            killed.ours.append(1000 * await clients.first_after(moment))
+            await asyncio.to_thread(cluster.wait_until_serving, 30)
+            _steps(cluster.events(), steps, wall)
+        for number in range(count):
+            tell("switching", 0.5 + number / (2 * count))
+            moment = time.monotonic()
+            switching = asyncio.to_thread(cluster.failover)
+            task = asyncio.create_task(switching)
+            gap = await _longest_gap(clients, moment, task)
+            switched.ours.append(1000 * gap)
+            await asyncio.to_thread(cluster.wait_until_serving, 30)
+        await clients.stop()
+    finally:
+        await asyncio.to_thread(cluster.stop)
+    rows = [killed, *steps.values(), switched]
+    for row in rows:
+        row.ours = [round(value, 2) for value in row.ours]
+        row.notes["worst"] = max(row.ours, default=0.0)
+    switched.notes["what"] = "the longest time without an acknowledgement while it went on"
+    killed.notes["errors seen by clients"] = clients.errors
+    return Result("failover", rows, {"failovers": count, "clients": WRITERS})
+
+
+async def _longest_gap(clients: Clients, moment: float, task: asyncio.Task[Any]) -> float:
+    await task
+    await clients.first_after(time.monotonic())
+    acks = sorted(acked for _, acked in clients.acks if acked > moment - 0.05)
+    return max((b - a for a, b in itertools.pairwise(acks)), default=0.0)
+
+
+def _steps(events: list[dict[str, Any]], rows: dict[str, Row], killed_at: float) -> None:
+    """Control's own account of the last failover."""
+    from datetime import datetime
+
+    for event in reversed(events):
+        if event["event"] == "failover":
+            for key, row in rows.items():
+                if key in event.get("steps", {}):
+                    row.ours.append(event["steps"][key])
+        if event["event"] == "promote":
+            decided = datetime.fromisoformat(event["at"]).timestamp()
+            rows["detected"].ours.append(max(0.0, 1000 * (decided - killed_at)))
+            return
+
+
+def median(values: list[float]) -> float:
+    """Of no values: 0."""
+    return statistics.median(values) if values else 0.0
