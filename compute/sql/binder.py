@@ -334,7 +334,8 @@ class Binder:
         kind = operators.common_type(everything, "CASE")
         arms = [(test, cast(value, kind)) for test, value in zip(conditions, results)]
         default = None if default is None else cast(default, kind)
-        return Case(arms, default, kind, operators.common_typmod(everything, kind))
+        typmod = -1 if default is None else operators.common_typmod(everything, kind)
+        return Case(arms, default, kind, typmod)
 
     def _coalesce(self, node: Any) -> Node:
         args = [self.bind(found) for found in (node.this, *node.expressions)]

@@ -297,7 +297,14 @@ _NAN_AWARE: Final[dict[str, Callable[..., Any]]] = {
 def nullif(left: Node, right: Node) -> tuple[Node, Node]:
     """What NULLIF compares; the first one is its result, in the type of the comparison."""
     first, second = comparable("=", left, right)
-    strings = {left.type, right.type}
+    kinds = {left.type, right.type}
+    times = kinds <= {DATE, TIMESTAMP, TIMESTAMPTZ}
+    if left.type.family == "float" or kinds <= {INT2, INT4, INT8} or times:
+        # PostgreSQL has an operator for these two types as they are.
+        return left, right if right.type is not UNKNOWN else second
+    if OID in kinds and kinds <= {INT2, INT4, INT8, OID}:
+        return cast(left, OID), cast(right, OID)
+    strings = kinds
     if BPCHAR in strings and strings <= {BPCHAR, VARCHAR}:
         return cast(left, BPCHAR), cast(right, BPCHAR)
     if first.type is VARCHAR:
@@ -522,15 +529,8 @@ def common_type(nodes: list[Node], what: str) -> SqlType:
 
 
 def common_typmod(nodes: list[Node], kind: SqlType) -> int:
-    """The type modifier of a result that is one of the nodes: that of all, if they have the same.
-
-    A bare NULL has none, and does not count against the others.
-    """
-    found = {
-        node.typmod if node.type is kind else -1
-        for node in nodes
-        if not (isinstance(node, Const) and node.value is None and node.type is UNKNOWN)
-    }
+    """The type modifier of a result that is one of the nodes: theirs, if they have the same."""
+    found = {node.typmod if node.type is kind else -1 for node in nodes}
     return found.pop() if len(found) == 1 else -1
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from polarless.local import LocalCluster
 from tests.cluster.conftest import assert_nothing_left
-from tests.differential import compare, generate, parameters, postgres, tpcc, tpch
+from tests.differential import compare, generate, matrix, parameters, postgres, tpcc, tpch
 
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = ("joins", "subqueries", "sets", "windows", "grouping")
@@ -155,3 +155,18 @@ def test_tpcc_gives_the_same_answers_and_stays_consistent(pair: Pair) -> None:
         assert pair.ours.execute(condition).fetchall() == [], condition
     for table in tpcc.TABLES:
         pair.ours.execute(f"drop table {table}")
+
+
+@pytest.mark.slow
+def test_types_meet_as_in_postgresql(pair: Pair) -> None:
+    wrong = []
+    differing = 0
+    for text in matrix.statements():
+        outcomes = [compare.ask(connection, text) for connection in pair]
+        found = compare.difference(text, *outcomes)
+        if found and matrix.known(text):
+            differing += 1
+        elif found:
+            wrong.append(f"{text}\n    {found}")
+    assert not wrong, "\n".join(wrong)
+    assert differing < 150
