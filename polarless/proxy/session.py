@@ -198,7 +198,7 @@ class Session(asyncio.Protocol):
         elif self._inbox:
             return False
         end = len(data)
-        if not cycle.query:
+        if not (cycle.query and cycle.ended):
             end = self._copy_end(cycle, data) if cycle.copying else scanner.take(data, 0)
             cycle.ended = scanner.ended and not cycle.copying
             if cycle.ended and scanner.queried:

@@ -103,6 +103,14 @@ def test_roles_from_the_first_password_to_the_last(cluster: LocalCluster) -> Non
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(as_user(cluster, user, password))
 
+    # Through the proxy, which passes on what both sides say.
+    through = cluster.url.replace("postgresql://", "postgresql://bob:bob@", 1)
+    with psycopg.connect(through) as connection:
+        assert connection.execute("select current_user").fetchone() == ("bob",)
+        refused("42501", lambda: connection.execute("select * from secret"))
+    with refused_now:
+        psycopg.connect(through.replace("bob:bob", "bob:wrong"))
+
     _bob(cluster)
     boss = psycopg.connect(as_user(cluster, "boss", "let's%20go"), autocommit=True)
     with boss:
