@@ -21,6 +21,7 @@ from typing import Any
 from polarless.errors import PolarlessError
 from polarless.net.logs import setup
 from polarless.net.system import run, system_world
+from polarless.net.tls import server_context
 from polarless.proxy.service import Proxy
 
 log = logging.getLogger("polarless.proxy")
@@ -28,7 +29,8 @@ log = logging.getLogger("polarless.proxy")
 
 async def main(settings: dict[str, Any]) -> int:
     """Serve until told to end; the exit code."""
-    proxy = Proxy(system_world(), settings)
+    tls = server_context(settings["data"]) if settings.get("data") else None
+    proxy = Proxy(system_world(), settings, tls)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, proxy.end, 0)

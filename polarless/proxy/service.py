@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -36,8 +37,11 @@ PROTOCOL_3_2: Final = (3 << 16) | 2
 class Proxy(rpc.Service):
     """One proxy process."""
 
-    def __init__(self, world: World, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, world: World, settings: dict[str, Any], tls: ssl.SSLContext | None = None
+    ) -> None:
         self.world = world
+        self.tls = tls
         self.settings = settings
         self.name: str = settings["node"]
         self.cluster = bytes.fromhex(settings["cluster"])

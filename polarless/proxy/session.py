@@ -64,6 +64,7 @@ class Session(asyncio.Protocol):
         self.peer = ""
         self._inbox = b""
         self._startup = b""
+        self._encrypting: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._reading_paused = False
         # The rest of a failed cycle's input is passed over.
@@ -128,7 +129,16 @@ class Session(asyncio.Protocol):
 
     def _first(self, data: bytes) -> None:
         self._startup += data
+        if self._encrypting is not None:
+            return  # it came behind the handshake, and may only be answered encrypted
         while (packet := startup.first_packet(self._startup)) is not None:
+            if packet.code == startup.SSL_CODE and self.proxy.tls is not None:
+                if packet.rest:
+                    raise RemoteProtocolError("unencrypted data behind an SSL request")
+                self._startup = b""
+                self.write(b"S")
+                self._encrypting = asyncio.get_running_loop().create_task(self._encrypt())
+                return
             if packet.code in startup.ENCRYPTION_CODES:
                 self._startup = packet.rest
                 self.write(b"N")
@@ -143,6 +153,30 @@ class Session(asyncio.Protocol):
                 self.pid, self.key, self.base = self.proxy.identity(packet.code)
                 self.start_greeting()
                 return
+
+    async def _encrypt(self) -> None:
+        """TLS ends here; the nodes are told nothing of it."""
+        assert self.proxy.tls is not None
+        assert self.transport is not None
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                self.transport, self, self.proxy.tls, server_side=True,
+                ssl_handshake_timeout=STARTUP_TIMEOUT_S,
+            )  # fmt: skip
+        except OSError as error:  # ssl.SSLError is one
+            log.info("client %s: dropped in its TLS handshake: %s", self.peer, error)
+            self.close()
+            return
+        if transport is None or self.closed:
+            self.close()
+            return
+        self.transport = transport
+        transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        self._encrypting = None
+        try:
+            self._first(b"")
+        except RemoteProtocolError as refused:
+            self.refuse(refused)
 
     def start_greeting(self) -> None:
         """Let the writer greet the client; cycle 0 is what is said until ReadyForQuery."""

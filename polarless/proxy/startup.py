@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from polarless.errors import PolarlessError, RemoteProtocolError
 
 STARTUP_BYTES_MAX: Final = 10_000
-ENCRYPTION_CODES: Final = frozenset({80877103, 80877104})
+SSL_CODE: Final = 80877103
+ENCRYPTION_CODES: Final = frozenset({SSL_CODE, 80877104})
 CANCEL_CODE: Final = 80877102
 
 

@@ -74,6 +74,15 @@ async def test_tls_with_asyncpg(cluster: LocalCluster) -> None:
         await connection.close()
 
 
+def test_tls_ends_at_the_proxy_too(cluster: LocalCluster) -> None:
+    root = Path(cluster.data.root) / "tls/server.crt"
+    made = f"{cluster.url}?sslmode=verify-full&sslrootcert={root}&user=u"
+    with psycopg.connect(made, autocommit=True) as connection:
+        assert connection.pgconn.ssl_in_use
+        assert connection.execute("select repeat('x', 1000000)").fetchone() == ("x" * 1_000_000,)
+        connection.cancel()
+
+
 def test_tls_with_libpq(cluster: LocalCluster) -> None:
     root = Path(cluster.data.root) / "tls/server.crt"
     made = f"{url(cluster)}?sslmode=verify-full&sslrootcert={root}&user=u"
