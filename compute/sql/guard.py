@@ -128,7 +128,8 @@ class GuardedPlanner:
                     if kind is not exp.Insert or found.args.get("returning"):
                         # It also reads the rows.
                         self._need_table(session, table, "select")
-                    if kind is exp.Insert and found.args.get("conflict"):
+                    conflict = found.args.get("conflict")
+                    if conflict is not None and conflict.expressions:
                         self._need_table(session, table, "update")
         for table in tree.find_all(exp.Table):
             self._need_table(session, table, targets.get(id(table), "select"))
