@@ -155,6 +155,9 @@ class RelayLink(asyncio.Protocol):
             return
         transport.resumed()
         session.settings.restore(fields["settings"])
+        if self._server.engine.log is not None:
+            # Its last commit was no later.
+            session.last_commit_lsn = self._server.engine.log.durable
         transport.settings_version = session.settings.version
         if fields.get("doomed"):
             session.doom(fields["doomed"])

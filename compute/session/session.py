@@ -114,6 +114,9 @@ class Session(Link):
         self.fetching: Portal | None = None
         self.fetch_count = 0
         self.copying: Copying | None = None
+        # Tokens, see `compute.session.tokens`.
+        self.last_commit_lsn = 0
+        self.waited_for_lsn = 0
         # The proxy's side, if the client came through one.
         self.relay: Relayed | None = None
         self._doom: PolarlessError | None = None
@@ -330,6 +333,8 @@ class Session(Link):
             self.txn = None
             return
         if error is None:
+            if lsn is not None:
+                self.last_commit_lsn = lsn
             transactions.end(self, committed=True)
             self.guarded(waits.call_then, (wait.then, wait.answer))
         else:

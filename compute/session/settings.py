@@ -69,6 +69,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "max_parallel_workers_per_gather": "0",
     "password_encryption": "scram-sha-256",
     "plan_cache_mode": "auto",
+    "polarless.read_consistency": "strong",
     "quote_all_identifiers": "off",
     "role": "none",
     "row_security": "on",
@@ -122,6 +123,9 @@ _TIMEOUTS: Final = frozenset(
     }
 )
 _ISOLATIONS: Final = ("read uncommitted", "read committed", "repeatable read", "serializable")
+# What a read may lag behind. Here every read is strong: the published timestamp costs nothing to
+# read, so the weaker ones, which may use an older one, give the same.
+READ_CONSISTENCIES: Final = ("strong", "session", "bounded")
 _UNITS_MS: Final = {"": 1, "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000,
                     "d": 86_400_000}  # fmt: skip
 _TRUE: Final = frozenset({"on", "true", "yes", "1", "t", "y"})
@@ -307,6 +311,11 @@ class Settings:
         if name == "client_min_messages":
             if small not in _LEVELS:
                 raise _invalid(name, value, hint="Available values: " + ", ".join(_LEVELS) + ".")
+            return small
+        if name == "polarless.read_consistency":
+            if small not in READ_CONSISTENCIES:
+                hint = "Available values: " + ", ".join(READ_CONSISTENCIES) + "."
+                raise _invalid(name, value, hint=hint)
             return small
         if name == "client_encoding":
             if small.strip("'").replace("-", "") not in ("utf8", "unicode", "sql_ascii"):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compute.buffer.waits import Suspend
 from compute.pgwire import backend
 from compute.session.statements import drop_portals
+from compute.session.tokens import token_settings
 from compute.session.waits import Committing
 from compute.sql.plan import TransactionOptions
 from polarless.errors import CallerMistake, Reroute
@@ -326,6 +327,7 @@ def current_settings(
         "in_hot_standby": (hot_standby, refuse),
         "transaction_isolation": (isolation, lambda value: set_isolation(session, value)),
         "transaction_read_only": (read_only, lambda value: set_read_only(session, value == "on")),
+        **token_settings(session),
     }
 
 

@@ -263,3 +263,26 @@ async def test_a_cancel_request_finds_its_session(running: LocalCluster) -> None
         assert await b.fetchval("select 1") == 1
     await a.close()
     await b.close()
+
+
+async def test_a_commit_token_can_be_waited_for_anywhere(running: LocalCluster) -> None:
+    a = await asyncpg.connect(running.url)
+    await a.execute("create table t (id int primary key)")
+    await a.execute("insert into t values (1)")
+    token = int(await a.fetchval("show polarless.last_commit_lsn"))
+    assert token > 0
+    for node in running.nodes():
+        if node.sql_url:
+            b = await asyncpg.connect(node.sql_url)
+            await b.execute(f"set polarless.wait_for_lsn = '{token}'")
+            assert await b.fetchval("select count(*) from t") == 1
+            with pytest.raises(asyncpg.InvalidParameterValueError):
+                await b.execute("set polarless.wait_for_lsn = 'soon'")
+            await b.execute("set statement_timeout = '100ms'")
+            with pytest.raises(asyncpg.QueryCanceledError):
+                await b.execute(f"set polarless.wait_for_lsn = '{token + 1_000_000_000}'")
+            await b.close()
+    await a.execute("set polarless.read_consistency = session")
+    with pytest.raises(asyncpg.InvalidParameterValueError):
+        await a.execute("set polarless.read_consistency = never")
+    await a.close()
