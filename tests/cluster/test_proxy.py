@@ -286,3 +286,37 @@ async def test_a_commit_token_can_be_waited_for_anywhere(running: LocalCluster) 
     with pytest.raises(asyncpg.InvalidParameterValueError):
         await a.execute("set polarless.read_consistency = never")
     await a.close()
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "commit.before_append",
+        "commit.after_durable",
+        pytest.param("commit.before_advance", marks=pytest.mark.slow),
+        pytest.param("commit.after_advance", marks=pytest.mark.slow),
+    ],
+)
+async def test_each_commit_has_one_true_verdict_wherever_the_writer_dies(
+    data: Path, monkeypatch: pytest.MonkeyPatch, failpoint: str
+) -> None:
+    # Every compute node that writes lets so many batches pass and is killed at the next.
+    monkeypatch.setenv("POLARLESS_FAILPOINTS", f"{failpoint}=kill*150")
+    cluster = LocalCluster(data, ro=2)
+    try:
+        await asyncio.to_thread(cluster.start)
+        ledger = Ledger(cluster, writers=8)
+        async with ledger.running():
+            while len([e for e in cluster.events() if e["event"] == "failover"]) < 2:
+                await ledger.progress(50)
+        assert not ledger.errors, ledger.errors
+        assert not ledger.in_doubt
+        connection = await asyncpg.connect(cluster.url)
+        there = {row["id"] for row in await connection.fetch("select id from ledger")}
+        await connection.close()
+        assert there == ledger.acked
+    finally:
+        for event in cluster.events():
+            print(event["at"][11:23], event["event"], event["node"], event["text"])
+        await asyncio.to_thread(cluster.stop)
+    assert_nothing_left(cluster)
