@@ -106,6 +106,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("compute/sql/analytics/*.py", FLOW),
     ("compute/sql/catalogs/*.py", FLOW),
     ("compute/session/limits.py", CORE),
+    ("compute/session/positions.py", CORE),
     ("compute/session/settings.py", CORE),
     ("compute/session/statements.py", CORE),
     ("compute/session/*.py", FLOW),

@@ -29,6 +29,7 @@ from compute.pgwire import backend, frontend
 from compute.session import hot, transactions, waits
 from compute.session.link import Link
 from compute.session.messages import HANDLERS
+from compute.session.positions import locate
 from compute.session.settings import SEVERITIES, Settings
 from compute.session.statements import drop_portals
 from compute.session.timeouts import Timeouts
@@ -107,6 +108,9 @@ class Session(Link):
         self.query = ""
         # The statements of a Query that are to come, the next one last.
         self.script: list[str] = []
+        # Its whole text, and where in it the statement at hand begins.
+        self.script_text = ""
+        self.script_offset = 0
         # The answer of a statement whose implicit transaction ends with the next Sync.
         self.held = b""
         # The portal of the Execute at hand; the same again if it has a limit, and the limit.
@@ -289,6 +293,8 @@ class Session(Link):
         if self._doom is not None and error.sqlstate == "25P02":
             error, self._doom = self._doom, None
         self.stats.errors += 1
+        position = locate(error, self.query)
+        error.position = position + self.script_offset if position is not None else None
         self.head = self.held = b""
         self.executing = self.fetching = self.copying = None
         self.script.clear()
@@ -308,6 +314,7 @@ class Session(Link):
     def ready(self) -> None:
         """The end of a Query or Sync: say what state the transaction is in."""
         self.mode = EXTENDED
+        self.script_offset = 0
         self.timeouts.statement_over()
         if self.failed:
             self.out.append(backend.READY_FAILED)

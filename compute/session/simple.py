@@ -37,10 +37,12 @@ def on_query(session: Session, body: bytes) -> None:
     text = frontend.parse_query(body)
     if text.find(";") < 0 or text.find(";") == len(text) - 1:
         session.script = [text]
+        session.script_text = ""
     else:
         # Nothing but semicolons is one empty query.
         session.script = session.planner.split(text) or [""]
         session.script.reverse()
+        session.script_text = text
     run_next(session, None)
 
 
@@ -51,6 +53,11 @@ def run_next(session: Session, _: None) -> None:
         _finish(session, b"")
         return
     text = script[-1]
+    if session.script_text:
+        # Statements are parts of the text, in order.
+        session.script_offset = session.script_text.find(text, session.script_offset)
+        if len(script) == 1:
+            session.script_text = ""
     session.query = text
     session.stats.statements += 1
     transactions.refuse_if_failed(session, text)

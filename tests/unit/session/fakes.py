@@ -398,6 +398,8 @@ class FakePlanner:
         if not words:
             return Plan("empty")
         verb = words[0]
+        if verb == "missing":
+            raise CallerMistake(f'relation "{words[1]}" does not exist', sqlstate="42P01")
         if verb in _CONTROLS or verb == "close":
             return self._control(verb, words)
         if verb == "copy":

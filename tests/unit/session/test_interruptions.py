@@ -247,3 +247,44 @@ def test_too_many_sessions() -> None:
     greeting.data_received(wire.startup(user="u"))
     assert wire.lines(transport.take()) == ["E FATAL 53300 sorry, too many clients already"]
     assert transport.closed
+
+
+def positions(client: Connection, *messages: bytes) -> list[str | None]:
+    """Field P of each error."""
+    client.session.data_received(b"".join(messages))
+    client.harness.clock.run()
+    found = []
+    for kind, body in wire.frames(client.transport.take()):
+        if kind == "E":
+            fields = {part[:1]: part[1:].decode() for part in body.split(b"\0") if part}
+            found.append(fields.get(b"P"))
+    return found
+
+
+def test_positions(h: Harness) -> None:
+    client = h.connect()
+    assert positions(client, Q("missing T")) == ["9"]
+    assert positions(client, Q("select 1; select 2;  missing T")) == ["30"]
+    assert positions(client, Q("select 1; missing T; select 2")) == ["19"]
+    assert positions(client, Q("missing T")) == ["9"]
+    assert positions(client, Q("error")) == [None]
+    assert positions(client, P("missing T"), S) == ["9"]
+    assert positions(client, Q("select 1; select 2"), Q("missing T")) == ["9"]
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "text", "position"),
+    [
+        ("42P01", 'relation "t" does not exist', "select t.a, 't' from t", 8),
+        ("42703", 'column "a" does not exist', "select 'a', aa, A", 17),
+        ("42703", "column t.a does not exist", "select x, t.a", 11),
+        ("42883", "function f(integer) does not exist", "select ff, f(1)", 12),
+        ("42704", 'type "T" does not exist', 'select 1::"T"', 11),
+        ("42703", 'column "gone" does not exist', "select 1", None),
+        ("22012", 'column "a"', "select a", None),
+    ],
+)
+def test_names_are_looked_for(state: str, message: str, text: str, position: int | None) -> None:
+    from compute.session.positions import locate
+
+    assert locate(CallerMistake(message, sqlstate=state), text) == position
