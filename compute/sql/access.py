@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from compute.sql.catalog import ENCODER_NAMES, Table
+from compute.sql.catalog import ENCODER_NAMES, Index, Table
 from compute.sql.expressions import (
     ColumnRef,
     Emitter,
@@ -38,6 +38,8 @@ class Access:
     point: list[Node] = field(default_factory=list)
     keys: InList | None = None
     equal: list[Node] = field(default_factory=list)
+    # The secondary index whose columns ``keys``, ``equal`` and the bounds are about.
+    index: Index | None = None
     low: tuple[Node, bool] | None = None
     high: tuple[Node, bool] | None = None
     # What is left of WHERE.
@@ -56,6 +58,8 @@ class Access:
     def describe(self) -> str:
         """For EXPLAIN."""
         name = self.table.name
+        if self.index is not None:
+            return f"Index Scan using {self.index.name} on {name}"
         if self.point:
             return f"Primary Key Lookup on {name}"
         if self.keys is not None:
@@ -64,13 +68,18 @@ class Access:
             return f"Seq Scan on {name}"
         return f"Primary Key Range Scan on {name}"
 
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The columns in whose order the rows come."""
+        return self.table.primary_key if self.index is None else self.index.columns
+
     def emit_point(self, out: Emitter, *, empty: str) -> str:
         """Source for the tree key; runs ``empty`` when a column is NULL."""
         sources = [node.emit(out) for node in self.point]
         _emit_null_test(out, list(zip(self.point, sources)), empty)
         if self.table.tree.int_keys:
             return sources[0]
-        return _encoded(self.table, sources)
+        return _encoded(self.table, self.table.primary_key, sources)
 
     def emit_bounds(self, out: Emitter) -> None:
         """The body of a function that returns ``(low, high)``, or None for nothing at all."""
@@ -86,21 +95,21 @@ class Access:
             _emit_null_test(out, [(bound[0], source)], "return None")
             ends.append(source)
         low, high = "None", "None"
-        if table.tree.int_keys:
+        columns = self.columns
+        if table.tree.int_keys and self.index is None:
             if self.low is not None:
                 low = ends[0] if self.low[1] else f"{ends[0]} + 1"
             if self.high is not None:
                 high = f"{ends[1]} + 1" if self.high[1] else ends[1]
-        elif table.primary_key:
-            prefix = _encoded(table, equal) if equal else "b''"
+        elif columns:
+            prefix = _encoded(table, columns, equal) if equal else "b''"
             if equal:
                 low, high = prefix, f"prefix_end({prefix})"
-            column = (
-                table.columns[table.primary_key[len(equal)]]
-                if len(equal) < len(table.primary_key)
-                else None
-            )
-            if column is not None:
+            column = table.columns[columns[len(equal)]] if len(equal) < len(columns) else None
+            if column is not None and (self.low is not None or self.high is not None):
+                if self.high is None and not column.not_null:
+                    # NULLs are at the end, and are not larger than anything.
+                    high = f"{prefix} + encode_null"
                 encoder = ENCODER_NAMES[column.type.family]
                 if self.low is not None:
                     key = f"{prefix} + {encoder}({ends[0]})"
@@ -114,16 +123,17 @@ class Access:
         """The body of a function that returns the sorted keys of an IN list."""
         assert self.keys is not None
         values, has_null = emit_set(out, self.keys.items)
-        encoder = ENCODER_NAMES[self.table.columns[self.table.primary_key[0]].type.family]
-        item = "v" if self.table.tree.int_keys else f"{encoder}(v)"
+        encoder = ENCODER_NAMES[self.table.columns[self.columns[0]].type.family]
+        plain = self.table.tree.int_keys and self.index is None
+        item = "v" if plain else f"{encoder}(v)"
         test = " if v is not None" if has_null != "False" else ""
         out.line(f"return sorted([{item} for v in {values}{test}])")
 
 
-def _encoded(table: Table, sources: list[str]) -> str:
+def _encoded(table: Table, columns: tuple[int, ...], sources: list[str]) -> str:
     parts = [
         f"{ENCODER_NAMES[table.columns[index].type.family]}({source})"
-        for index, source in zip(table.primary_key, sources)
+        for index, source in zip(columns, sources)
     ]
     return " + ".join(parts)
 
@@ -137,31 +147,58 @@ def _emit_null_test(out: Emitter, pairs: list[tuple[Node, str]], action: str) ->
 def choose(table: Table, where: Node | None) -> Access:
     """The best access for a WHERE clause."""
     conjuncts = _conjuncts(where)
-    access = Access(table)
-    key = table.primary_key
     equals: dict[int, tuple[Node, Node]] = {}
     for node in conjuncts:
         found = _comparison(node)
         if found is not None and found[1] == "=" and found[0] not in equals:
             equals[found[0]] = (node, found[2])
+    best = _try(table, None, conjuncts, equals)
+    if table.indexes and not best.point:
+        score = _score(best)
+        for index in table.indexes:
+            other = _try(table, index, conjuncts, equals)
+            if _score(other) > score:
+                best, score = other, _score(other)
+    return best
+
+
+def _score(access: Access) -> int:
+    """How few rows an access may be hoped to read."""
+    index = access.index
+    if index is not None and index.unique and len(access.equal) == len(index.columns):
+        return 1000
+    if access.keys is not None:
+        return 50 if index is None or index.unique else 15
+    return 20 * len(access.equal) + 4 * (access.low is not None) + 4 * (access.high is not None)
+
+
+def _try(
+    table: Table,
+    index: Index | None,
+    conjuncts: list[Node],
+    equals: dict[int, tuple[Node, Node]],
+) -> Access:
+    """The access by the primary key, or by an index."""
+    access = Access(table, index=index)
+    key = access.columns
     used: set[int] = set()
-    for index in key:
-        if index not in equals:
+    for column in key:
+        if column not in equals:
             break
-        node, value = equals[index]
+        node, value = equals[column]
         access.equal.append(value)
         used.add(id(node))
-    if key and len(access.equal) == len(key):
+    if index is None and key and len(access.equal) == len(key):
         access.point, access.equal = access.equal, []
         access.rest = [node for node in conjuncts if id(node) not in used]
         return access
-    if len(key) == 1:
+    if not access.equal and (len(key) == 1 or index is not None):
         for node in conjuncts:
             if isinstance(node, InList) and _key_column(node.inner) == key[0]:
                 access.keys = node
                 access.rest = [other for other in conjuncts if other is not node]
                 return access
-    if key:
+    if len(access.equal) < len(key):
         used |= _find_ends(access, conjuncts, key[len(access.equal)])
     access.rest = [node for node in conjuncts if id(node) not in used]
     return access

@@ -374,7 +374,11 @@ class Binder:
             return self._aggregate(name, node)
         if isinstance(node, exp.Trim):
             return self._trim(node)
-        args = [self.bind(found) for found in _arguments(node)]
+        trees = _arguments(node)
+        if name in ("nextval", "currval", "setval") and trees and isinstance(trees[0], exp.Cast):
+            # The name of a sequence is looked up when the function is called.
+            trees = [trees[0].this, *trees[1:]]
+        args = [self.bind(found) for found in trees]
         return functions.make(name, args)
 
     def _trim(self, node: Any) -> Node:

@@ -1,8 +1,9 @@
 """Tables, and where they are kept: rows of the catalog's tree, so DDL is transactional.
 
-    key      keycode of ("table", schema, name)
-    payload  msgpack map: id, columns [(name, type oid, typmod, not null, default)], primary key
-             [column index], constraint, tree, root, int_keys
+    key      keycode of (kind, schema, name), kind one of table, sequence, view, schema
+    payload  msgpack; of a table: id, columns [(name, type oid, typmod, not null, default,
+             identity)], primary key [column index], constraint, tree, root, int_keys, indexes,
+             checks, foreign keys, comments. Of others: tuples
 
 The catalog is read at its **newest** state, not at a statement's snapshot, as PostgreSQL does too:
 a statement planned with yesterday's catalog would write into a tree that TRUNCATE has replaced. A
@@ -51,6 +52,41 @@ class TableColumn:
     typmod: int = -1
     not_null: bool = False
     default: str | None = None
+    # GENERATED: "a" always, "d" by default.
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index: a tree of its own, see `indexes`. ``constraint``: made by UNIQUE."""
+
+    name: str
+    columns: tuple[int, ...]
+    unique: bool
+    constraint: bool
+    tree: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A CHECK constraint with its expression's text."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A FOREIGN KEY. The other table is named by its id, which a rename does not change. Actions
+    are PostgreSQL's letters: a no action, r restrict, c cascade, n set null, d set default.
+    """
+
+    name: str
+    columns: tuple[int, ...]
+    other: int
+    other_columns: tuple[int, ...]
+    on_delete: str = "a"
+    on_update: str = "a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +101,11 @@ class Table:
     constraint: str
     tree: Tree
     index: Mapping[str, int] = field(compare=False)
+    indexes: tuple[Index, ...] = ()
+    checks: tuple[Check, ...] = ()
+    foreign: tuple[ForeignKey, ...] = ()
+    # Of the table ("") and of its columns, by name.
+    comments: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def key_values(self, key: Any) -> list[str]:
         """The primary key's values of a tree key, printed for an error's DETAIL."""
@@ -106,14 +147,70 @@ def has_int_keys(columns: tuple[TableColumn, ...], primary_key: tuple[int, ...])
 
 
 @dataclass(frozen=True, slots=True)
+class Sequence:
+    """A sequence. Its value is the only row of its tree; see `sequences`."""
+
+    schema: str
+    name: str
+    tree: Tree
+    type: SqlType
+    start: int
+    increment: int
+    low: int
+    high: int
+    cycle: bool = False
+    # (table id, column name) whose sequence this is: dropped with it.
+    owner: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view: the text of its query, and names for its columns if it has its own."""
+
+    schema: str
+    name: str
+    text: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Catalog:
-    """All tables, by schema and name."""
+    """All tables, sequences and views, by schema and name; the schemas that were created."""
 
     tables: Mapping[tuple[str, str], Table]
+    sequences: Mapping[tuple[str, str], Sequence] = field(default_factory=dict)
+    views: Mapping[tuple[str, str], View] = field(default_factory=dict)
+    schemas: frozenset[str] = frozenset()
 
     def find(self, name: str, schema: str | None = None) -> Table | None:
         """The table of this name, in the search path if no schema is given."""
         return self.tables.get((schema or PUBLIC, name))
+
+    def index(self, name: str, schema: str | None = None) -> tuple[Table, Index] | None:
+        """The index of this name and its table."""
+        for table in self.tables.values():
+            if table.schema == (schema or PUBLIC):
+                for found in table.indexes:
+                    if found.name == name:
+                        return table, found
+        return None
+
+    def kind_of(self, name: str, schema: str) -> str | None:
+        """What has this name, of all that shares one space of names."""
+        if (schema, name) in self.tables:
+            return "table"
+        if (schema, name) in self.sequences:
+            return "sequence"
+        if (schema, name) in self.views:
+            return "view"
+        for table in self.tables.values():
+            if table.schema == schema and name == table.constraint:
+                return "index"
+        return "index" if self.index(name, schema) is not None else None
+
+    def by_id(self, table_id: int) -> Table | None:
+        """The table with this id."""
+        return next((t for t in self.tables.values() if t.table_id == table_id), None)
 
 
 # -------------------------------------------------------------------------------- rows of the tree
@@ -131,13 +228,24 @@ def encode_table(table: Table) -> bytes:
             {
                 "id": table.table_id,
                 "columns": [
-                    (c.name, c.type.oid, c.typmod, c.not_null, c.default) for c in table.columns
+                    (c.name, c.type.oid, c.typmod, c.not_null, c.default, c.identity)
+                    for c in table.columns
                 ],
                 "primary_key": table.primary_key,
                 "constraint": table.constraint,
                 "tree": table.tree.tree_id,
                 "root": table.tree.root,
                 "int_keys": table.tree.int_keys,
+                "indexes": [
+                    (i.name, i.columns, i.unique, i.constraint, i.tree.tree_id, i.tree.root)
+                    for i in table.indexes
+                ],
+                "checks": [(c.name, c.text) for c in table.checks],
+                "foreign": [
+                    (f.name, f.columns, f.other, f.other_columns, f.on_delete, f.on_update)
+                    for f in table.foreign
+                ],
+                "comments": dict(table.comments),
             }
         )
     )
@@ -148,17 +256,59 @@ def decode_table(engine: Engine, key: bytes, payload: bytes) -> Table:
     _, schema, name = keycode.decode(key)
     row: dict[str, Any] = msgpack.unpackb(payload, use_list=False)
     columns = tuple(
-        TableColumn(column, BY_OID[oid], typmod, not_null, default)
-        for column, oid, typmod, not_null, default in row["columns"]
+        TableColumn(column, BY_OID[oid], *others) for column, oid, *others in row["columns"]
     )
     tree_id: TreeId = row["tree"]
     root: PageId = row["root"]
     tree = engine.tree(tree_id, root, int_keys=row["int_keys"])
-    return make_table(row["id"], schema, name, columns, row["primary_key"], row["constraint"], tree)
+    table = make_table(
+        row["id"], schema, name, columns, row["primary_key"], row["constraint"], tree
+    )
+    return replace(
+        table,
+        indexes=tuple(
+            Index(label, on, unique, constraint, engine.tree(number, place, int_keys=False))
+            for label, on, unique, constraint, number, place in row.get("indexes", ())
+        ),
+        checks=tuple(Check(*check) for check in row.get("checks", ())),
+        foreign=tuple(ForeignKey(*found) for found in row.get("foreign", ())),
+        comments=row.get("comments", {}),
+    )
 
 
-_LOW: Final = keycode.encode(("table",))
-_HIGH: Final = keycode.prefix_end(_LOW)
+def encode_sequence(found: Sequence) -> bytes:
+    """The payload of a sequence's row."""
+    return bytes(
+        _pack(
+            (found.tree.tree_id, found.tree.root, found.type.oid, found.start, found.increment,
+             found.low, found.high, found.cycle, found.owner)
+        )
+    )  # fmt: skip
+
+
+def decode_sequence(engine: Engine, schema: str, name: str, payload: bytes) -> Sequence:
+    """The inverse of `encode_sequence`."""
+    tree_id, root, oid, *others = msgpack.unpackb(payload, use_list=False)
+    tree = engine.tree(tree_id, root, int_keys=True)
+    return Sequence(schema, name, tree, BY_OID[oid], *others)
+
+
+def encode_view(view: View) -> bytes:
+    """The payload of a view's row."""
+    return bytes(_pack((view.text, view.columns)))
+
+
+def relation_key(kind: str, schema: str, name: str) -> bytes:
+    """The key of a row of any kind."""
+    return keycode.encode((kind, schema, name))
+
+
+TABLE_PREFIX: Final = keycode.encode(("table",))
+_KINDS: Final = ("schema", "sequence", "table", "view")
+_PREFIXES: Final = tuple(keycode.encode((kind,)) for kind in _KINDS)
+# Between them are roles and grants too, which are no relations.
+_LOW: Final = _PREFIXES[0]
+_HIGH: Final = keycode.prefix_end(_PREFIXES[-1])
 
 
 def newest_rows(engine: Engine) -> dict[bytes, bytes]:
@@ -169,6 +319,8 @@ def newest_rows(engine: Engine) -> dict[bytes, bytes]:
     while True:
         frame, keys, position = tree.rows_in(position, _LOW, _HIGH)
         for key in keys:
+            if not key.startswith(_PREFIXES):
+                continue
             payload = frame.rows[key][1]
             if type(payload) is tuple:
                 payload = engine.fetcher.large(payload[1], payload[2], payload[0])
@@ -182,14 +334,29 @@ def load(engine: Engine, own: Mapping[Any, bytes | None] | None = None) -> Catal
     """The catalog, with a transaction's ``own`` changes put over it. May raise a `Suspend`."""
     rows = newest_rows(engine)
     for key, payload in (own or {}).items():
-        if not key.startswith(_LOW):
+        if not key.startswith(_PREFIXES):
             continue  # a role, a grant
         if payload is None:
             rows.pop(key, None)
         else:
             rows[key] = payload
-    tables = [decode_table(engine, key, payload) for key, payload in rows.items()]
-    return Catalog({(table.schema, table.name): table for table in tables})
+    tables: dict[tuple[str, str], Table] = {}
+    sequences: dict[tuple[str, str], Sequence] = {}
+    views: dict[tuple[str, str], View] = {}
+    schemas: set[str] = set()
+    for key, payload in rows.items():
+        if key.startswith(TABLE_PREFIX):
+            table = decode_table(engine, key, payload)
+            tables[table.schema, table.name] = table
+            continue
+        kind, schema, name = keycode.decode(key)
+        if kind == "sequence":
+            sequences[schema, name] = decode_sequence(engine, schema, name, payload)
+        elif kind == "view":
+            views[schema, name] = View(schema, name, *msgpack.unpackb(payload, use_list=False))
+        else:
+            schemas.add(schema)
+    return Catalog(tables, sequences, views, frozenset(schemas))
 
 
 def own_changes(txn: Transaction | None) -> Mapping[Any, bytes | None] | None:

@@ -21,17 +21,18 @@ from typing import TYPE_CHECKING, Any, Final
 from compute.buffer.waits import Suspend, resumed
 from compute.sql import ddl
 from compute.sql.catalog import Catalog, Table, check_current, key_expression
+from compute.sql.constraints import Parent, parents_of
 from compute.sql.copy_binary import BinaryRows
 from compute.sql.expressions import Emitter, Local, Node
 from compute.sql.mistakes import duplicate_key, not_supported, unknown_column, unknown_table
 from compute.sql.plan import Bound, Plan, SessionLike
-from compute.sql.rebuild import Loader, Rows
+from compute.sql.rebuild import Loader, Rows, fill_indexes
 from compute.sql.rowcode import base_names, compile_function
 from compute.sql.syntax import NUMBER, QUOTED, STRING, WORD, Token, string_value
 from compute.sql.types import BINARY_INPUT, INT_BOUNDS, PARSERS, fit
 from compute.sql.utility import Reader
 from compute.sql.write import complete
-from compute.sql.write_run import RowIds, emit_new_row, raise_duplicate, stored
+from compute.sql.write_run import RowIds, emit_new_row, insert_stored, stored
 from polarless.errors import CallerMistake, PolarlessError
 
 if TYPE_CHECKING:
@@ -88,13 +89,14 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
             if wanted.count(column) > 1:
                 raise CallerMistake(f'column "{column}" specified more than once', sqlstate="42701")
         columns = [table.index[column] for column in wanted]
+    parents = parents_of(table, catalog)
     return Plan(
         "copy_in",
         catalog_version=version,
         writes=True,
         verb="COPY FROM",
         binder=lambda plan, params, results: CopyBound(
-            plan, results, table, columns, options, row_ids
+            plan, results, table, columns, options, row_ids, parents
         ),
     )
 
@@ -170,7 +172,7 @@ def _old_options(reader: Reader, given: dict[str, str]) -> None:
 class CopyBound(Bound):
     """COPY FROM STDIN into one table."""
 
-    __slots__ = ("_columns", "_encode", "_options", "_row_ids", "_table")
+    __slots__ = ("_columns", "_encode", "_options", "_parents", "_row_ids", "_table")
 
     def __init__(
         self,
@@ -180,8 +182,10 @@ class CopyBound(Bound):
         columns: list[int],
         options: CopyOptions,
         row_ids: RowIds,
+        parents: list[Parent],
     ) -> None:
         super().__init__(plan, results, None)
+        self._parents = parents
         self._table = table
         self._columns = columns
         self._options = options
@@ -190,9 +194,11 @@ class CopyBound(Bound):
 
     def copy(self, session: SessionLike) -> CopyRun:
         """See `Bound.copy`."""
-        return CopyRun(
+        run = CopyRun(
             session, self._table, self._columns, self._options, self._row_ids, self._encode
         )
+        run.parents = self._parents
+        return run
 
 
 Encode = Callable[[Any, list[Any], Callable[[], int], Any, bool], None]
@@ -295,6 +301,9 @@ class CopyRun:
         self._options = options
         self._row_ids = row_ids
         self._encode = encode
+        # What the table's foreign keys refer to.
+        self.parents: list[Parent] = []
+        self._insert: Callable[..., None] | None = None
         self._rest = b""
         self._ended = False
         self._line = 0
@@ -306,7 +315,8 @@ class CopyRun:
         self._quoted: str | None = None
         txn = ddl.transaction_of(session)
         found = txn.new_trees.get(table.tree.tree_id)
-        if found is not None and not found[1] and not txn.writes.get(table.tree.tree_id):
+        fresh = found is not None and not found[1] and not txn.writes.get(table.tree.tree_id)
+        if fresh and not table.checks and not table.foreign:
             self._loader = Loader(session, int_keys=table.tree.int_keys, duplicate=self._duplicate)
             if not table.primary_key:
                 counter = iter(range(1, 1 << 62))
@@ -344,7 +354,7 @@ class CopyRun:
             tree = await self._loader.finish()
             session, table = self._session, self._table
             session.engine.drop_tree(ddl.transaction_of(session), table.tree)
-            ddl.store(session, table.with_tree(tree))
+            ddl.store(session, await fill_indexes(session, table.with_tree(tree)))
         return f"COPY {self._rows}"
 
     async def abort(self) -> None:
@@ -414,12 +424,13 @@ class CopyRun:
             return
         table = self._table
         txn: Transaction = ddl.transaction_of(self._session)
-        tree = table.tree
+        if self._insert is None:
+            self._insert = insert_stored(table, self.parents)
+        insert = self._insert
         for key, payload in rows:
             while True:
                 try:
-                    if not txn.insert(tree, key, payload):
-                        raise_duplicate(table, key)
+                    insert(txn, key, payload)
                     break
                 except Suspend as suspend:
                     await resumed(suspend)

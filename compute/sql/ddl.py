@@ -1,4 +1,4 @@
-"""CREATE TABLE, DROP TABLE, TRUNCATE: synchronous, through the transaction like any other write.
+"""CREATE TABLE, DROP TABLE, TRUNCATE, sequences: through the transaction like any other write.
 
 Each statement first locks the table's row in the catalog and reads its newest state (the plan may
 be old by then), then waits for the table's lock, and only then changes anything; so a `Suspend`
@@ -9,69 +9,73 @@ very session must see it, and once more if it is rolled back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from compute.sql.binder import Binder, Parameters, Scope, type_of
+from compute.sql import sequences
 from compute.sql.catalog import (
-    COLUMNS_MAX,
     FIRST_TABLE_ID,
-    KEY_COLUMNS_MAX,
     PG_CATALOG,
     PUBLIC,
+    Catalog,
+    Check,
+    ForeignKey,
+    Index,
+    Sequence,
     Table,
     TableColumn,
     decode_table,
+    encode_sequence,
     encode_table,
     has_int_keys,
+    load,
     make_table,
+    own_changes,
+    relation_key,
     row_key,
 )
+from compute.sql.constraints import bound_checks, parents_of
+from compute.sql.definitions import (
+    Definitions,
+    Name,
+    check_columns_of,
+    fresh_name,
+    key_columns,
+    own_names,
+    read,
+    table_name,
+)
+from compute.sql.indexes import check_columns
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import Bound, Params, Plan, SessionLike, command_complete
 from compute.sql.select import arg
-from compute.sql.syntax import identifier, parse
 from compute.sql.types import SqlType
-from compute.sql.write import assigned
 from polarless.errors import CallerMistake
 
 if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A table's name in the text."""
-
-    schema: str
-    name: str
-    written: str
-
-
-def table_name(node: Any) -> Name:
-    """The name of an exp.Table. Raises 3F000 for schemas that do not exist."""
-    if not isinstance(node, exp.Table) or node.args.get("alias"):
-        raise SyntaxMistake(f"syntax error: {node.sql()[:60]} is no table name")
-    schema = identifier(node.args["db"]) if node.args.get("db") else PUBLIC
-    name = identifier(node.this)
-    return Name(schema, name, f"{schema}.{name}" if node.args.get("db") else name)
-
-
-def check_schema(name: Name) -> None:
-    """Raises unless tables may be made in that schema."""
+def check_schema(session: SessionLike, name: Name) -> None:
+    """Raises unless something may be made in that schema."""
     if name.schema == PG_CATALOG:
         raise CallerMistake(
             f'permission denied to create "{PG_CATALOG}.{name.name}"',
             sqlstate="42501",
             detail="System catalog modifications are currently disallowed.",
         )
-    if name.schema != PUBLIC:
+    if name.schema != PUBLIC and name.schema not in current_catalog(session).schemas:
         raise CallerMistake(f'schema "{name.schema}" does not exist', sqlstate="3F000")
 
 
 # ------------------------------------------------------------------------------- what all DDL does
+
+
+def current_catalog(session: SessionLike) -> Catalog:
+    """The catalog as this transaction sees it now. May raise a `Suspend`."""
+    return load(session.engine, own_changes(session.txn))
 
 
 def transaction_of(session: SessionLike) -> Transaction:
@@ -151,12 +155,16 @@ def plan_create(tree: Any) -> Plan:
     if not isinstance(schema, exp.Schema):
         raise SyntaxMistake("syntax error in CREATE TABLE")
     name = table_name(schema.this)
-    check_schema(name)
-    columns, primary_key, constraint = _definitions(schema.expressions, name)
+    found = read(schema.expressions, name.name)
+    columns, primary_key, constraint = _make_columns(name, found)
     if_not_exists = bool(tree.args.get("exists"))
 
     def action(session: SessionLike) -> str:
-        existing = newest(session, name)
+        check_schema(session, name)
+        existing: Any = newest(session, name)
+        catalog = current_catalog(session)
+        if existing is None:
+            existing = catalog.kind_of(name.name, name.schema)
         if existing is not None:
             if not if_not_exists:
                 raise CallerMistake(f'relation "{name.name}" already exists', sqlstate="42P07")
@@ -166,51 +174,13 @@ def plan_create(tree: Any) -> Plan:
         int_keys = has_int_keys(columns, primary_key)
         new = session.engine.new_tree(txn, int_keys=int_keys)
         table_id = FIRST_TABLE_ID + new.root
-        store(
-            session,
-            make_table(table_id, name.schema, name.name, columns, primary_key, constraint, new),
-        )
+        table = make_table(table_id, name.schema, name.name, columns, primary_key, constraint, new)
+        check_columns(table, primary_key)
+        table = add_generated(session, table, found, catalog)
+        store(session, add_constraints(session, table, found, catalog))
         return "CREATE TABLE"
 
     return ddl_plan("CREATE TABLE", action)
-
-
-def _definitions(
-    trees: list[Any], name: Name
-) -> tuple[tuple[TableColumn, ...], tuple[int, ...], str]:
-    columns: list[TableColumn] = []
-    keys: list[tuple[str | None, list[str]]] = []
-    for tree in trees:
-        if isinstance(tree, exp.ColumnDef):
-            columns.append(_column(tree, keys))
-        else:
-            constraint, inner = None, tree
-            if isinstance(tree, exp.Constraint):
-                constraint = identifier(tree.this)
-                inner = tree.expressions[0]
-            if isinstance(inner, exp.PrimaryKey):
-                keys.append((constraint, key_names(inner)))
-            else:
-                raise not_supported(_constraint_words(inner))
-    names = [column.name for column in columns]
-    for column in names:
-        if names.count(column) > 1:
-            raise CallerMistake(f'column "{column}" specified more than once', sqlstate="42701")
-    if len(columns) > COLUMNS_MAX:
-        raise CallerMistake(f"tables can have at most {COLUMNS_MAX} columns", sqlstate="54011")
-    if len(keys) > 1:
-        raise CallerMistake(
-            f'multiple primary keys for table "{name.name}" are not allowed', sqlstate="42P16"
-        )
-    if not keys:
-        return tuple(columns), (), ""
-    constraint, wanted = keys[0]
-    primary_key = key_columns(wanted, names)
-    made = [
-        TableColumn(c.name, c.type, c.typmod, c.not_null or i in primary_key, c.default)
-        for i, c in enumerate(columns)
-    ]
-    return tuple(made), primary_key, constraint or default_constraint(name.name)
 
 
 def default_constraint(table: str) -> str:
@@ -218,88 +188,220 @@ def default_constraint(table: str) -> str:
     return f"{table[:58]}_pkey"
 
 
-def key_names(tree: Any) -> list[str]:
-    """The columns of a PRIMARY KEY (...) clause."""
-    names = []
-    for item in tree.expressions:
-        inner = item.this if isinstance(item, (exp.Ordered, exp.Column)) else item
-        names.append(identifier(inner))
-    return names
+def _make_columns(
+    name: Name, found: Definitions
+) -> tuple[tuple[TableColumn, ...], tuple[int, ...], str]:
+    """The columns, the primary key, and its name."""
+    if not found.keys:
+        return tuple(found.columns), (), ""
+    key = found.keys[0]
+    primary_key = key_columns(key.columns, [column.name for column in found.columns])
+    columns = tuple(
+        replace(column, not_null=column.not_null or index in primary_key)
+        for index, column in enumerate(found.columns)
+    )
+    return columns, primary_key, key.name or default_constraint(name.name)
 
 
-def key_columns(wanted: list[str], names: list[str]) -> tuple[int, ...]:
-    """Indexes of a key's columns. Raises 42703, 42701, 54011."""
-    for column in wanted:
-        if column not in names:
-            raise CallerMistake(f'column "{column}" named in key does not exist', sqlstate="42703")
-        if wanted.count(column) > 1:
+def taken_by(catalog: Catalog, schema: str, names: set[str]) -> Callable[[str], bool]:
+    """Whether a name is in use, in the catalog or among ``names``."""
+    return lambda name: name in names or catalog.kind_of(name, schema) is not None
+
+
+def add_constraints(
+    session: SessionLike, table: Table, found: Definitions, catalog: Catalog
+) -> Table:
+    """The table with what `found` says beside columns and primary key. New indexes are empty."""
+    txn, engine = transaction_of(session), session.engine
+    names = [column.name for column in table.columns]
+    used = own_names(table)
+    taken = taken_by(catalog, table.schema, used)
+
+    def label(given: str | None, parts: list[str], word: str) -> str:
+        if given is not None and given in used:
             raise CallerMistake(
-                f'column "{column}" appears twice in primary key constraint', sqlstate="42701"
+                f'constraint "{given}" for relation "{table.name}" already exists',
+                sqlstate="42710",
             )
-    if len(wanted) > KEY_COLUMNS_MAX:
-        raise CallerMistake(
-            f"cannot use more than {KEY_COLUMNS_MAX} columns in an index", sqlstate="54011"
-        )
-    return tuple(names.index(column) for column in wanted)
+        made = given or fresh_name([table.name, *parts], word, taken)
+        used.add(made)
+        return made
 
-
-def _column(tree: Any, keys: list[tuple[str | None, list[str]]]) -> TableColumn:
-    name = identifier(tree.this)
-    kind_tree = tree.args.get("kind")
-    if kind_tree is None:
-        raise SyntaxMistake(f'syntax error: column "{name}" has no type')
-    word = getattr(getattr(kind_tree, "this", None), "name", "")
-    if "SERIAL" in word:
-        raise not_supported(
-            f"type {word.lower()}", hint="There are no sequences yet: use bigint and give values."
-        )
-    kind, typmod = type_of(kind_tree)
-    not_null = False
-    default: str | None = None
-    for constraint in tree.args.get("constraints") or ():
-        what = constraint.kind
-        if isinstance(what, exp.NotNullColumnConstraint):
-            not_null = not what.args.get("allow_null")
-        elif isinstance(what, exp.PrimaryKeyColumnConstraint):
-            label = constraint.this
-            keys.append((identifier(label) if label is not None else None, [name]))
-        elif isinstance(what, exp.DefaultColumnConstraint):
-            default = _default(what.this, name, kind, typmod)
-        elif isinstance(what, exp.CollateColumnConstraint):
-            if str(what.this.name).upper() not in ("C", "POSIX", "DEFAULT"):
-                raise not_supported(f'collation "{what.this.name}"', hint='Use COLLATE "C".')
+    for unique in found.uniques:
+        columns = key_columns(unique.columns, names, "unique")
+        check_columns(table, columns)
+        made = label(unique.name, unique.columns, "key")
+        if catalog.kind_of(made, table.schema) is not None:
+            raise CallerMistake(f'relation "{made}" already exists', sqlstate="42P07")
+        tree = engine.new_tree(txn, int_keys=False)
+        index = Index(made, columns, unique=True, constraint=True, tree=tree)
+        table = replace(table, indexes=(*table.indexes, index))
+    for check in found.checks:
+        columns_of = check_columns_of(check.text)
+        parts = [check.column] if check.column else columns_of if len(columns_of) == 1 else []
+        made = label(check.name, parts, "check")
+        table = replace(table, checks=(*table.checks, Check(made, check.text)))
+    bound_checks(table)
+    for reference in found.references:
+        columns = key_columns(reference.columns, names, "foreign key")
+        other: Table | None = table
+        if (reference.other.schema, reference.other.name) != (table.schema, table.name):
+            other = newest(session, reference.other)
+        if other is None:
+            raise CallerMistake(
+                f'relation "{reference.other.written}" does not exist', sqlstate="42P01"
+            )
+        if reference.other_columns is None:
+            if not other.primary_key:
+                raise CallerMistake(
+                    f'there is no primary key for referenced table "{other.name}"',
+                    sqlstate="42704",
+                )
+            other_columns = other.primary_key
         else:
-            raise not_supported(_constraint_words(what))
-    return TableColumn(name, kind, typmod, not_null, default)
+            for column in reference.other_columns:
+                if column not in other.index:
+                    raise CallerMistake(
+                        f'column "{column}" referenced in foreign key constraint does not exist',
+                        sqlstate="42703",
+                    )
+            other_columns = tuple(other.index[column] for column in reference.other_columns)
+        made = label(reference.name, reference.columns, "fkey")
+        if len(columns) != len(other_columns):
+            raise CallerMistake(
+                "number of referencing and referenced columns for foreign key disagree",
+                sqlstate="42830",
+            )
+        for mine, its in zip(columns, other_columns):
+            one, two = table.columns[mine].type, other.columns[its].type
+            if one.family != two.family:
+                raise CallerMistake(
+                    f'foreign key constraint "{made}" cannot be implemented',
+                    sqlstate="42804",
+                    detail=f'Key columns "{names[mine]}" and "{other.columns[its].name}" are of '
+                    f"incompatible types: {one.name} and {two.name}.",
+                )
+        key = ForeignKey(
+            made,
+            columns,
+            other.table_id,
+            tuple(other_columns),
+            reference.on_delete,
+            reference.on_update,
+        )
+        table = replace(table, foreign=(*table.foreign, key))
+        parents_of(table, Catalog({(other.schema, other.name): other}))
+    return table
 
 
-def _default(tree: Any, name: str, kind: SqlType, typmod: int) -> str | None:
-    text = str(tree.sql(dialect="postgres"))
-    if isinstance(tree, exp.Null):
-        return None
-    # What is wrong with it should show now, not at the first INSERT.
-    column = TableColumn(name, kind, typmod)
-    table = make_table(0, PUBLIC, "", (column,), (), "", None)
-    select = f"SELECT {text}"
-    parsed = parse(select).expressions[0]
-    if parsed.find(exp.Column) is not None and parsed.find(exp.Column).sql().lower() != "user":
-        raise CallerMistake("cannot use column reference in DEFAULT expression", sqlstate="0A000")
-    assigned(table, 0, Binder(Scope(), Parameters(), select).bind(parsed))
-    return text
+# ---------------------------------------------------------------------------------------- sequences
+
+_BOUNDS: Final = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 
 
-def _constraint_words(node: Any) -> str:
-    words = {
-        "UniqueColumnConstraint": "UNIQUE",
-        "CheckColumnConstraint": "CHECK",
-        "Reference": "REFERENCES",
-        "ForeignKey": "FOREIGN KEY",
-        "GeneratedAsIdentityColumnConstraint": "GENERATED AS IDENTITY",
-        "ComputedColumnConstraint": "GENERATED AS",
-        "LikeProperty": "LIKE",
-    }
-    name = type(node).__name__
-    return words.get(name, name.removesuffix("ColumnConstraint").upper()) + " in CREATE TABLE"
+def create_sequence(
+    session: SessionLike,
+    schema: str,
+    name: str,
+    kind: SqlType,
+    options: dict[str, Any],
+    owner: tuple[int, str] | None = None,
+) -> None:
+    """Make a sequence. Raises 22023 for bounds that make no sense."""
+    bound = _BOUNDS[kind.name]
+    increment = options.get("increment") or 1
+    up = increment > 0
+    low = options.get("low")
+    high = options.get("high")
+    low = (1 if up else -bound) if low is None else low
+    high = (bound - 1 if up else -1) if high is None else high
+    start = options.get("start")
+    start = (low if up else high) if start is None else start
+    if low >= high:
+        raise CallerMistake(
+            f"MINVALUE ({low}) must be less than MAXVALUE ({high})", sqlstate="22023"
+        )
+    if not low <= start <= high:
+        word, limit = ("less", f"MINVALUE ({low})") if start < low else (
+            "greater", f"MAXVALUE ({high})"
+        )  # fmt: skip
+        raise CallerMistake(
+            f"START value ({start}) cannot be {word} than {limit}", sqlstate="22023"
+        )
+    txn, engine = transaction_of(session), session.engine
+    tree = engine.new_tree(txn, int_keys=True)
+    found = Sequence(
+        schema, name, tree, kind, start, increment, low, high, bool(options.get("cycle")), owner
+    )
+    txn.put(tree, sequences.ROW, sequences.pack_value((start, False)))
+    store_sequence(session, found)
+
+
+def store_sequence(session: SessionLike, found: Sequence) -> None:
+    """Write a sequence's catalog row."""
+    key = relation_key("sequence", found.schema, found.name)
+    txn = transaction_of(session)
+    txn.lock_and_get(session.engine.catalog_tree, key)
+    txn.put(session.engine.catalog_tree, key, encode_sequence(found))
+    changed(session)
+
+
+def drop_sequence(session: SessionLike, found: Sequence) -> None:
+    """The sequence is gone."""
+    txn, engine = transaction_of(session), session.engine
+    txn.put(engine.catalog_tree, relation_key("sequence", found.schema, found.name), None)
+    engine.drop_tree(txn, found.tree)
+    changed(session)
+
+
+def restart_sequence(session: SessionLike, found: Sequence, value: int | None = None) -> None:
+    """Begin again, when the transaction commits."""
+    txn = transaction_of(session)
+    txn.lock_and_get(found.tree, sequences.ROW)
+    row = (found.start if value is None else value, False)
+    txn.put(found.tree, sequences.ROW, sequences.pack_value(row))
+    sequences.forget(session, found)
+
+
+def add_generated(
+    session: SessionLike, table: Table, found: Definitions, catalog: Catalog
+) -> Table:
+    """Sequences for serial and identity columns, as the columns' defaults."""
+    made: set[str] = set()
+    columns = list(table.columns)
+    for item in found.generated:
+        if item.type.name not in _BOUNDS:
+            raise CallerMistake(
+                "identity column type must be smallint, integer, or bigint", sqlstate="22023"
+            )
+        name = fresh_name([table.name, item.column], "seq", taken_by(catalog, table.schema, made))
+        made.add(name)
+        create_sequence(
+            session, table.schema, name, item.type, dict(item.options),
+            (table.table_id, item.column),
+        )  # fmt: skip
+        index = table.index[item.column]
+        default = nextval_text(table.schema, name)
+        columns[index] = replace(columns[index], default=default)
+    return replace(table, columns=tuple(columns))
+
+
+def nextval_text(schema: str, name: str) -> str:
+    """The default of a column that a sequence fills."""
+    plain = all(part.isidentifier() and part == part.lower() for part in (schema, name))
+    written = name if plain else f'"{name}"'
+    if schema != PUBLIC:
+        written = f"{schema if plain else chr(34) + schema + chr(34)}.{written}"
+    return "nextval('" + written.replace("'", "''") + "'::regclass)"
+
+
+def owned_sequences(catalog: Catalog, table: Table) -> list[Sequence]:
+    """The sequences that go with a table."""
+    return [
+        found
+        for found in catalog.sequences.values()
+        if found.owner is not None and found.owner[0] == table.table_id
+    ]
 
 
 # -------------------------------------------------------------------------- DROP TABLE and TRUNCATE
@@ -313,6 +415,7 @@ def plan_drop(tree: Any) -> Plan:
     trees = tree.args.get("tables") or [tree.this, *(tree.args.get("expressions") or [])]
     names = [table_name(node) for node in trees]
     if_exists = bool(tree.args.get("exists"))
+    cascade = bool(tree.args.get("cascade"))
 
     def action(session: SessionLike) -> str:
         found = [(name, newest(session, name)) for name in names]
@@ -321,27 +424,70 @@ def plan_drop(tree: Any) -> Plan:
                 raise CallerMistake(f'table "{name.written}" does not exist', sqlstate="42P01")
             if table is not None:
                 lock_table(session, table)
-        engine, txn = session.engine, transaction_of(session)
-        dropped: set[int] = set()
+        catalog = current_catalog(session)
+        tables = {table.table_id: table for _, table in found if table is not None}
+        drop_referring(session, catalog, tables, cascade=cascade, verb="drop")
         for name, table in found:
             if table is None:
                 session.notice(
                     "NOTICE", "00000", f'table "{name.written}" does not exist, skipping'
                 )
-            elif table.tree.tree_id not in dropped:
-                dropped.add(table.tree.tree_id)
-                txn.put(engine.catalog_tree, row_key(table.schema, table.name), None)
-                engine.drop_tree(txn, table.tree)
-        if dropped:
-            changed(session)
+        for table in tables.values():
+            drop_table(session, catalog, table)
         return "DROP TABLE"
 
     return ddl_plan("DROP TABLE", action)
 
 
+def drop_table(session: SessionLike, catalog: Catalog, table: Table) -> None:
+    """A locked table goes, with its indexes and sequences."""
+    engine, txn = session.engine, transaction_of(session)
+    txn.put(engine.catalog_tree, row_key(table.schema, table.name), None)
+    for tree in (table.tree, *(index.tree for index in table.indexes)):
+        engine.drop_tree(txn, tree)
+    for sequence in owned_sequences(catalog, table):
+        drop_sequence(session, sequence)
+    changed(session)
+
+
+def drop_referring(
+    session: SessionLike,
+    catalog: Catalog,
+    tables: dict[int, Table],
+    *,
+    cascade: bool,
+    verb: str,
+) -> None:
+    """The foreign keys of other tables that refer to these go too, or it is 2BP01."""
+    for other in catalog.tables.values():
+        keys = [key for key in other.foreign if key.other in tables]
+        if not keys or other.table_id in tables:
+            continue
+        if not cascade:
+            target = tables[keys[0].other]
+            raise CallerMistake(
+                f"cannot {verb} table {target.name} because other objects depend on it",
+                sqlstate="2BP01",
+                detail=f"constraint {keys[0].name} on table {other.name} depends on table "
+                f"{target.name}",
+                hint="Use DROP ... CASCADE to drop the dependent objects too.",
+            )
+        now = newest(session, Name(other.schema, other.name, other.name))
+        if now is not None:
+            kept = tuple(key for key in now.foreign if key.other not in tables)
+            store(session, replace(now, foreign=kept))
+            session.notice(
+                "NOTICE",
+                "00000",
+                f"drop cascades to constraint {keys[0].name} on table {other.name}",
+            )
+
+
 def plan_truncate(tree: Any) -> Plan:
     """TRUNCATE [TABLE] a, b, ...: each gets a new, empty tree."""
     names = [table_name(node) for node in tree.expressions]
+    restart = str(tree.args.get("identity") or "").upper() == "RESTART"
+    cascade = str(tree.args.get("option") or "").upper() == "CASCADE"
 
     def action(session: SessionLike) -> str:
         found: dict[int, Table] = {}
@@ -351,11 +497,44 @@ def plan_truncate(tree: Any) -> Plan:
                 raise CallerMistake(f'relation "{name.written}" does not exist', sqlstate="42P01")
             lock_table(session, table)
             found[table.table_id] = table
+        catalog = current_catalog(session)
+        _referring_too(session, catalog, found, cascade=cascade)
         for table in found.values():
             replace_tree(session, table)
+            for sequence in owned_sequences(catalog, table) if restart else ():
+                restart_sequence(session, sequence)
         return "TRUNCATE TABLE"
 
     return ddl_plan("TRUNCATE TABLE", action)
+
+
+def _referring_too(
+    session: SessionLike, catalog: Catalog, found: dict[int, Table], *, cascade: bool
+) -> None:
+    """Tables that refer to truncated ones are truncated too, or it is 0A000."""
+    while True:
+        more = [
+            other
+            for other in catalog.tables.values()
+            if other.table_id not in found and any(key.other in found for key in other.foreign)
+        ]
+        if not more:
+            return
+        if not cascade:
+            key = next(key for key in more[0].foreign if key.other in found)
+            raise CallerMistake(
+                "cannot truncate a table referenced in a foreign key constraint",
+                sqlstate="0A000",
+                detail=f'Table "{more[0].name}" references "{found[key.other].name}".',
+                hint=f'Truncate table "{more[0].name}" at the same time, or use TRUNCATE ... '
+                "CASCADE.",
+            )
+        for other in more:
+            now = newest(session, Name(other.schema, other.name, other.name))
+            if now is not None:
+                lock_table(session, now)
+                found[now.table_id] = now
+                session.notice("NOTICE", "00000", f'truncate cascades to table "{other.name}"')
 
 
 def replace_tree(session: SessionLike, table: Table) -> Table:
@@ -363,7 +542,11 @@ def replace_tree(session: SessionLike, table: Table) -> Table:
     engine, txn = session.engine, transaction_of(session)
     fresh = engine.new_tree(txn, int_keys=table.tree.int_keys)
     engine.drop_tree(txn, table.tree)
-    now = table.with_tree(fresh)
+    indexes = []
+    for index in table.indexes:
+        indexes.append(replace(index, tree=engine.new_tree(txn, int_keys=False)))
+        engine.drop_tree(txn, index.tree)
+    now = replace(table.with_tree(fresh), indexes=tuple(indexes))
     store(session, now)
     return now
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from compute.sql import datetimes, numerics, waiting
+from compute.sql import datetimes, numerics, sequences, waiting
 from compute.sql.casts import can_cast, cast
 from compute.sql.expressions import (
     Body,
@@ -441,6 +441,13 @@ OF_SESSION: Final[dict[str, tuple[SessionSignature, ...]]] = {
     "txid_current": (SessionSignature((), INT8, _transaction_id),),
     "clock_timestamp": (SessionSignature((), TIMESTAMPTZ, _clock),),
     "statement_timestamp": (SessionSignature((), TIMESTAMPTZ, _clock),),
+    "nextval": (SessionSignature((TEXT,), INT8, sequences.nextval),),
+    "currval": (SessionSignature((TEXT,), INT8, sequences.currval),),
+    "lastval": (SessionSignature((), INT8, sequences.lastval),),
+    "setval": (
+        SessionSignature((TEXT, INT8), INT8, sequences.setval),
+        SessionSignature((TEXT, INT8, BOOL), INT8, sequences.setval),
+    ),
     "pg_sleep": (SessionSignature((FLOAT8,), VOID, waiting.sleep),),
     **{
         name: tuple(SessionSignature(args, kind, function) for args in _LOCK_ARGS)

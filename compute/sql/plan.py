@@ -100,7 +100,7 @@ class SettingsLike(Protocol):
 class SqlState:
     """What the planner keeps in a session: one of these per session, made by the session."""
 
-    __slots__ = ("advisory", "catalog", "predicted", "sleeps_until")
+    __slots__ = ("advisory", "catalog", "predicted", "sequences", "sleeps_until")
 
     def __init__(self) -> None:
         # The catalog as this transaction sees it after its own DDL (`planner.OwnCatalog`).
@@ -109,6 +109,8 @@ class SqlState:
         self.predicted: Any = None
         # The session's advisory locks (`waiting.AdvisoryLocks`), once it has asked for one.
         self.advisory: Any = None
+        # What nextval() gave last, by the sequence's tree, the latest at the end.
+        self.sequences: dict[int, int] | None = None
         # When the pause of the statement at hand ends.
         self.sleeps_until = 0.0
 

@@ -27,6 +27,7 @@ from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
 from compute.sql.copy_out import plan_copy_out
 from compute.sql.expressions import ParamSlot
+from compute.sql.index_ddl import plan_create_index
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import (
     ANY_VERSION,
@@ -37,6 +38,7 @@ from compute.sql.plan import (
     SessionLike,
     command_complete,
 )
+from compute.sql.relation_ddl import plan_relations
 from compute.sql.role_ddl import plan_roles
 from compute.sql.rowcode import describe
 from compute.sql.select import NotAShape, Output, understand
@@ -346,6 +348,7 @@ class Planner:
         plan = (
             plan_wrapped(text, own)
             or plan_roles(own, self.catalog, self._random)
+            or plan_relations(text, own)
             or plan_utility(own)
         )
         if plan is not None:
@@ -503,6 +506,8 @@ class Planner:
         )
 
     def _create(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
+        if str(tree.args.get("kind") or "").upper() == "INDEX":
+            return plan_create_index(tree)
         return ddl.plan_create(tree)
 
     def _drop(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
@@ -615,6 +620,13 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
             # sqlglot takes the brackets for a subscript; this is the array's other name.
             parts += (text[position : token.start], "_oid")
             position = tokens[index + 2].end
+        elif token.value == "overriding" and [t.value for t in tokens[index + 2 : index + 3]] == [
+            "value"
+        ]:
+            # `understand_insert` looks for the comment.
+            end = tokens[index + 2].end
+            parts += (text[position : token.start], f"/*{text[token.start : end].lower()}*/")
+            position = end
         elif token.value == "all" and index and tokens[index - 1].value == "limit":
             parts.append(text[position : tokens[index - 1].start])
             position = token.end

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
 from compute.buffer.waits import Suspend, resumed
-from compute.sql import ddl
-from compute.sql.catalog import Table, TableColumn, has_int_keys, key_expression, make_table
+from compute.sql import ddl, definitions, indexes
+from compute.sql.catalog import Table, has_int_keys, key_expression, make_table
 from compute.sql.expressions import Emitter
 from compute.sql.mistakes import duplicate_in_table, not_supported
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike
@@ -180,6 +181,55 @@ def _first(row: tuple[Any, bytes]) -> Any:
     return row[0]
 
 
+# ------------------------------------------------------------------------------------------ indexes
+
+
+async def fill_indexes(session: SessionLike, table: Table) -> Table:
+    """The table, whose rows were just loaded, with indexes that show them. Raises 23505."""
+    for number in range(len(table.indexes)):
+        table = await fill_index(session, table, number)
+    return table
+
+
+async def fill_index(session: SessionLike, table: Table, number: int) -> Table:
+    """The table with one index built of its rows; the tree that the index had is dropped."""
+    index = table.indexes[number]
+
+    def duplicate(key: Any) -> CallerMistake:
+        names = tuple(table.columns[i].name for i in index.columns)
+        return duplicate_in_table(index.name, names, indexes.values_of(table, key, index))
+
+    loader = Loader(session, int_keys=False, duplicate=duplicate)
+    entries = _entries(table, number)
+    read = 0
+    async for batch in tree_batches(session, table.tree):
+        await loader.add(entries(batch))
+        read += len(batch)
+        if read > ROWS_PER_STEP:
+            read = 0
+            await session.engine.clock.sleep(0)
+    tree = await loader.finish()
+    session.engine.drop_tree(ddl.transaction_of(session), index.tree)
+    made = list(table.indexes)
+    made[number] = replace(index, tree=tree)
+    return replace(table, indexes=tuple(made))
+
+
+def _entries(table: Table, number: int) -> Callable[[Rows], Rows]:
+    """From rows to the entries of an index."""
+    out = Emitter(base_names())
+    out.line("rows = []; append = rows.append")
+    out.line("for key, payload in batch:")
+    out.indent += 1
+    out.line("r = unpack(payload)")
+    sources = [indexes.loaded(table, index, out) for index in range(len(table.columns))]
+    indexes.emit_entry(out, table, number, sources, "x")
+    out.line("append((x, pack_row(key)))")
+    out.indent -= 1
+    out.line("return rows")
+    return compile_function("entries", "batch", out)
+
+
 # ---------------------------------------------------------------------- ALTER TABLE ADD PRIMARY KEY
 
 
@@ -197,8 +247,8 @@ def plan_alter(tree: Any) -> Plan:
         inner = inner.expressions[0]
     if not isinstance(inner, exp.PrimaryKey):
         raise not_supported("this constraint in ALTER TABLE", hint="PRIMARY KEY is.")
-    name = ddl.table_name(tree.this)
-    wanted = ddl.key_names(inner)
+    name = definitions.table_name(tree.this)
+    wanted = definitions.key_names(inner)
     if_exists = bool(tree.args.get("exists"))
 
     async def action(session: SessionLike) -> str:
@@ -230,7 +280,7 @@ class AlterBound(Bound):
 
 async def add_primary_key(
     session: SessionLike,
-    name: ddl.Name,
+    name: definitions.Name,
     wanted: list[str],
     constraint: str | None,
     *,
@@ -248,10 +298,9 @@ async def add_primary_key(
             f'multiple primary keys for table "{table.name}" are not allowed', sqlstate="42P16"
         )
     names = [column.name for column in table.columns]
-    key = ddl.key_columns(wanted, names)
+    key = definitions.key_columns(wanted, names)
     columns = tuple(
-        TableColumn(c.name, c.type, c.typmod, c.not_null or i in key, c.default)
-        for i, c in enumerate(table.columns)
+        replace(c, not_null=c.not_null or i in key) for i, c in enumerate(table.columns)
     )
     label = constraint or ddl.default_constraint(table.name)
     int_keys = has_int_keys(columns, key)
@@ -277,10 +326,18 @@ async def add_primary_key(
             await session.engine.clock.sleep(0)
     tree = await loader.finish()
     session.engine.drop_tree(ddl.transaction_of(session), table.tree)
-    ddl.store(session, after.with_tree(tree))
+    after = replace(
+        after.with_tree(tree),
+        indexes=table.indexes,
+        checks=table.checks,
+        foreign=table.foreign,
+        comments=table.comments,
+    )
+    # Entries carry the rows' keys, which are others now.
+    ddl.store(session, await fill_indexes(session, after))
 
 
-async def _locked(session: SessionLike, name: ddl.Name) -> Table | None:
+async def _locked(session: SessionLike, name: definitions.Name) -> Table | None:
     while True:
         try:
             table = ddl.newest(session, name)

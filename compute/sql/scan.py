@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from msgpack import unpackb
+
 from compute.buffer.waits import Suspend, resumed
 from compute.sql.access import Access
 from compute.sql.expressions import ParamSlot
 from compute.sql.rowcode import compile_function, start_step
 from compute.sql.select import Series
 from polarless.errors import CallerMistake
+from polarless.kernel.keycode import prefix_end
 
 if TYPE_CHECKING:
     from compute.btree.tree import Tree
@@ -42,8 +45,16 @@ class Source:
     ) -> None:
         self.tree: Tree | None = None if access is None else access.table.tree
         self.reverse = reverse
+        # The bounds are a list of keys' beginnings: ``column IN (...)`` of an index.
+        self.prefixes = False
         self.series = series is not None
         self.by_keys = access is not None and (access.keys is not None or bool(access.point))
+        # The index that is walked to find the rows' keys.
+        self.index: Tree | None = None
+        if access is not None and access.index is not None:
+            self.index = access.index.tree
+            self.by_keys = False
+            self.prefixes = access.keys is not None
         out = start_step(slots)
         if access is not None:
             if access.point:
@@ -68,7 +79,7 @@ class Source:
 class Cursor:
     """A position in a source. `next` is synchronous and may raise a `Suspend`; then call again."""
 
-    __slots__ = ("_bounds", "_index", "_keys", "_position", "_source", "done")
+    __slots__ = ("_bounds", "_index", "_keys", "_position", "_ranges", "_source", "done")
 
     def __init__(self, source: Source, session: SessionLike, values: Any) -> None:
         self._source = source
@@ -78,9 +89,17 @@ class Cursor:
         found = source.bounds(session, values)
         self.done = False
         self._bounds: tuple[Any, ...] = (None, None)
+        # Ranges of an index that are still to be walked, the next one last.
+        self._ranges: list[tuple[Any, Any]] = []
         if source.by_keys:
             self._keys = found
             self.done = not found
+        elif source.prefixes:
+            self._ranges = [(key, prefix_end(key)) for key in reversed(found)]
+            self.done = not found
+        elif source.index is not None:
+            self._ranges = [] if found is None else [found]
+            self.done = found is None
         elif source.series:
             self.done = any(part is None for part in found)
             if not self.done and found[2] == 0:
@@ -101,6 +120,8 @@ class Cursor:
             return self._series() if source.series else self._single()
         if source.by_keys:
             return self._by_keys(txn, tree)
+        if source.index is not None:
+            return self._by_index(txn, tree, source.index)
         low, high = self._bounds
         rows, position = txn.batch(tree, low, high, after=self._position, reverse=source.reverse)
         self._position = position
@@ -121,6 +142,32 @@ class Cursor:
                 rows.append((key, payload))
         self._index = end
         self.done = end == len(self._keys)
+        return rows
+
+    def _by_index(self, txn: Transaction, tree: Tree, index: Tree) -> Batch:
+        """Rows in the order of the index: some entries, then the rows that they name."""
+        if self._index == len(self._keys):
+            low, high = self._ranges[-1]
+            entries, position = txn.batch(
+                index, low, high, after=self._position, reverse=self._source.reverse
+            )
+            self._keys, self._index = [unpackb(entry) for _, entry in entries], 0
+            self._position = position
+            if position is None:
+                self._ranges.pop()
+        rows: Batch = []
+        end = min(self._index + ROWS_PER_STEP // 4, len(self._keys))
+        try:
+            for key in self._keys[self._index : end]:
+                payload = txn.get(tree, key)
+                if payload is not None:
+                    rows.append((key, payload))
+                self._index += 1
+        except Suspend:
+            # What was found so far counts; the rest of the entries comes with the next call.
+            if not rows:
+                raise
+        self.done = self._index == len(self._keys) and not self._ranges
         return rows
 
     def _series(self) -> Batch:

@@ -440,7 +440,15 @@ def _use_key_order(found: Select) -> None:
     access = found.access
     if access is None or found.grouped or found.distinct or access.keys or not found.order:
         return
-    key = list(access.table.primary_key)
+    key = list(access.columns)
+    if access.index is not None:
+        # NULLs are at the end of an index.
+        if any(order.nulls_first != order.descending for order in found.order):
+            return
+        fixed = len(access.equal)
+        first = found.order[0].node
+        if fixed and isinstance(first, ColumnRef) and first.index not in key[:fixed]:
+            key = key[fixed:]
     if len({order.descending for order in found.order}) > 1 or len(found.order) > len(key):
         # What is fixed by equality could be left out; nobody writes that often.
         return

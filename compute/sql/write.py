@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from compute.sql.access import Access, choose
 from compute.sql.binder import Binder, Parameters, Scope
 from compute.sql.casts import ASSIGNMENT, can_cast, cast
 from compute.sql.catalog import Catalog, Table
+from compute.sql.constraints import Parent, parents_of
 from compute.sql.expressions import Const, Local, Node
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
 from compute.sql.select import (
@@ -35,6 +36,9 @@ class Conflict:
 
     assignments: list[tuple[int, Node]] = field(default_factory=list)
     where: Node | None = None
+    # What decides that there is a conflict: -1 the primary key, others are unique indexes. None:
+    # any of them.
+    arbiters: set[int] | None = None
 
 
 class RowSource(Protocol):
@@ -47,6 +51,7 @@ class RowSource(Protocol):
         """The rows as tuples of values, in lists."""
 
 
+After = Callable[[Any, list[tuple[Any, Any]]], Awaitable[None]]
 # Makes a source of the tree of a query.
 SourceOf = Callable[[Any], RowSource]
 
@@ -60,6 +65,7 @@ class Insert:
     query: Select | RowSource | None = None
     conflict: Conflict | None = None
     returning: list[Output] | None = None
+    parents: list[Parent] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -69,12 +75,26 @@ class Update:
     access: Access
     assignments: list[tuple[int, Node]] | None
     returning: list[Output] | None = None
+    parents: list[Parent] = field(default_factory=list)
+    # What is done with the changed rows, (before, after or None), when all are changed.
+    after: After | None = None
+
+    @property
+    def collects(self) -> bool:
+        """Whether changed rows are kept for `after`."""
+        return self.after is not None
 
     @property
     def changes_key(self) -> bool:
         """Whether rows move to another key."""
         key = self.access.table.primary_key
         return any(index in key for index, _ in self.assignments or ())
+
+    @property
+    def changes_order(self) -> bool:
+        """Whether rows move in the index by which they are found, and could be met again."""
+        index = self.access.index
+        return index is not None and any(i in index.columns for i, _ in self.assignments or ())
 
 
 # ------------------------------------------------------------------------------------------- INSERT
@@ -101,7 +121,9 @@ def understand_insert(
         raise CallerMistake(f'column "{name}" specified more than once', sqlstate="42701")
     explicit = isinstance(target, exp.Schema)
     source = tree.expression
-    found = Insert(table, [])
+    if any(column.identity == "a" for column in table.columns):
+        _check_identity(table, columns, source, text, explicit=explicit)
+    found = Insert(table, [], parents=parents_of(table, catalog))
     if tree.args.get("default"):
         found.rows = [complete(table, [], [])]
     elif isinstance(source, exp.Values) and not arg(tree, "with"):
@@ -127,6 +149,33 @@ def understand_insert(
     found.conflict = _conflict(tree.args.get("conflict"), table, scope_name, parameters, text)
     found.returning = _returning(tree, Scope(table, scope_name), parameters, text)
     return found
+
+
+def _check_identity(
+    table: Table, columns: list[int], source: Any, text: str, *, explicit: bool
+) -> None:
+    """Raises 428C9 for a value of a column that is GENERATED ALWAYS."""
+    if "/*overriding system value*/" in text or source is None:
+        return
+    rows = source.expressions if isinstance(source, exp.Values) else []
+    for place, index in enumerate(columns):
+        column = table.columns[index]
+        if column.identity != "a":
+            continue
+        given = [
+            row.expressions[place] if isinstance(row, exp.Tuple) else row
+            for row in rows
+            if place < (len(row.expressions) if isinstance(row, exp.Tuple) else 1)
+        ]
+        if given and all(_is_default(value) for value in given):
+            continue
+        if given or (not rows and explicit):
+            raise CallerMistake(
+                f'cannot insert a non-DEFAULT value into column "{column.name}"',
+                sqlstate="428C9",
+                detail=f'Column "{column.name}" is an identity column defined as GENERATED ALWAYS.',
+                hint="Use OVERRIDING SYSTEM VALUE to override.",
+            )
 
 
 def _open_type(node: Node) -> SqlType:
@@ -245,22 +294,33 @@ def _conflict(
 ) -> Conflict | None:
     if clause is None:
         return None
+    arbiters: set[int] | None = None
     if clause.args.get("constraint") is not None:
         wanted = identifier(clause.args["constraint"])
-        if wanted != table.constraint or not table.primary_key:
+        arbiters = {n for n, i in enumerate(table.indexes) if i.name == wanted and i.constraint}
+        if wanted == table.constraint and table.primary_key:
+            arbiters = {-1}
+        if not arbiters:
             raise CallerMistake(
                 f'constraint "{wanted}" for table "{table.name}" does not exist', sqlstate="42704"
             )
     keys = [identifier(_bare(key)) for key in clause.args.get("conflict_keys") or ()]
-    if keys and sorted(keys) != sorted(table.key_names):
-        raise CallerMistake(
-            "there is no unique or exclusion constraint matching the ON CONFLICT specification",
-            sqlstate="42P10",
-        )
+    if keys:
+        columns = {_column(table, key) for key in keys}
+        arbiters = {
+            n for n, i in enumerate(table.indexes) if i.unique and set(i.columns) == columns
+        }
+        if table.primary_key and set(table.primary_key) == columns:
+            arbiters.add(-1)
+        if not arbiters:
+            raise CallerMistake(
+                "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+                sqlstate="42P10",
+            )
     action = clause.args.get("action")
     word = (action.name if action is not None else "").upper()
     if not clause.expressions and "UPDATE" not in word:
-        return Conflict()
+        return Conflict(arbiters=arbiters)
     if not keys and clause.args.get("constraint") is None:
         raise SyntaxMistake(
             "ON CONFLICT DO UPDATE requires inference specification or constraint name",
@@ -275,7 +335,7 @@ def _conflict(
         return Local(f"w{index}", found.type, found.typmod)
 
     scope = Scope(table, name, excluded)
-    result = Conflict(_assignments(clause.expressions, scope, parameters, text))
+    result = Conflict(_assignments(clause.expressions, scope, parameters, text), None, arbiters)
     if any(index in table.primary_key for index, _ in result.assignments):
         raise not_supported("ON CONFLICT DO UPDATE of a primary key column")
     where = clause.args.get("where")
@@ -304,6 +364,7 @@ def understand_update(tree: Any, catalog: Catalog, parameters: Parameters, text:
         _where(tree, scope, parameters, text),
         assignments,
         _returning(tree, scope, parameters, text),
+        parents_of(scope.table, catalog),
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compute.buffer.waits import Suspend, resumed
+from compute.sql import constraints, indexes
 from compute.sql.catalog import Table, check_current, key_expression
 from compute.sql.expressions import Emitter, Node, ParamSlot
 from compute.sql.gather import ENTRY_BYTES, Work
@@ -168,18 +169,60 @@ def emit_insert(
     else:
         out.line("key = next_id(txn, tree)")
     conflict = found.conflict
-    if conflict is None:
-        out.line("if not txn.insert(tree, key, pack_row(row)): raise_duplicate(table, key)")
-    elif not conflict.assignments:
+    _emit_row_checks(out, table, found.parents)
+    if conflict is not None and (conflict.assignments or table.indexes):
+        _emit_upsert(out, found, conflict, names, many=many)
+    elif conflict is not None:
         with out.block("if not txn.insert(tree, key, pack_row(row))"):
             out.line("row = None")
     else:
-        _emit_upsert(out, table, conflict, names, many=many)
+        _emit_insertion(out, table, names)
     with out.block("if row is not None" if conflict is not None else "if True"):
         out.line("count += 1")
         if found.returning is not None:
             out.line("r = row")
             _emit_returning(out, found.returning, results, "append")
+
+
+def _emit_row_checks(out: Emitter, table: Table, parents: list[constraints.Parent]) -> None:
+    """CHECK and FOREIGN KEY of ``row``."""
+    if table.checks or parents:
+        out.line("r = row")
+        constraints.emit_checks(out, table)
+        constraints.emit_foreign(out, table, parents)
+
+
+def _emit_insertion(out: Emitter, table: Table, names: list[str]) -> None:
+    """Write ``row`` under ``key`` with its entries, or raise 23505."""
+    if not table.indexes:
+        out.line("if not txn.insert(tree, key, pack_row(row)): raise_duplicate(table, key)")
+        return
+    out.line("if txn.lock_and_get(tree, key) is not None: raise_duplicate(table, key)")
+    indexes.emit_new_entries(out, table, names)
+    indexes.emit_refuse_duplicates(out, table)
+    out.line("txn.put(tree, key, pack_row(row))")
+    indexes.emit_put_entries(out, table)
+
+
+def insert_stored(
+    table: Table, parents: list[constraints.Parent], *, checked: bool = True
+) -> Callable[..., None]:
+    """``insert(txn, key, payload)`` of a row that is encoded already: COPY, rows that move.
+
+    May raise a `Suspend` before it has written anything.
+    """
+    out = Emitter(base_names())
+    out.names |= {"tree": table.tree, "table": table, "raise_duplicate": raise_duplicate}
+    if not table.indexes and not parents and not (checked and table.checks):
+        out.line("if not txn.insert(tree, key, payload): raise_duplicate(table, key)")
+        return compile_function("insert", "txn, key, payload", out)
+    out.line("r = row = unpack(payload)")
+    if checked:
+        _emit_row_checks(out, table, parents)
+    _emit_insertion(
+        out, table, [indexes.loaded(table, index, out) for index in range(len(table.columns))]
+    )
+    return compile_function("insert", "txn, key, payload", out)
 
 
 def second_time() -> CallerMistake:
@@ -193,16 +236,37 @@ def second_time() -> CallerMistake:
 
 
 def _emit_upsert(
-    out: Emitter, table: Table, conflict: Conflict, names: list[str], *, many: bool
+    out: Emitter, found: Insert, conflict: Conflict, names: list[str], *, many: bool
 ) -> None:
-    if many:
-        out.names["second_time"] = second_time
-        out.line("if key in seen: raise second_time()")
-        out.line("seen.add(key)")
+    """ON CONFLICT: ``taken`` is the key of the row that is there, by any key that arbitrates."""
+    table = found.table
+    arbiters = conflict.arbiters
     out.line("old = txn.lock_and_get(tree, key)")
-    with out.block("if old is None"):
+    indexes.emit_new_entries(out, table, names)
+    unique = [number for number, index in enumerate(table.indexes) if index.unique]
+    chosen = [number for number in unique if arbiters is None or number in arbiters]
+    keyed = arbiters is None or -1 in arbiters
+    out.line(f"taken = {'key' if keyed else 'None'} if old is not None else None")
+    for number in chosen:
+        out.line(f"if taken is None and e{number} is not None: taken = unpack(e{number})")
+    with out.block("if taken is None"):
+        if not keyed:
+            out.line("if old is not None: raise_duplicate(table, key)")
+        indexes.emit_refuse_duplicates(out, table, but=set(chosen))
         out.line("txn.put(tree, key, pack_row(row))")
+        indexes.emit_put_entries(out, table)
+        if many and conflict.assignments:
+            out.line("seen.add(key)")
     with out.block("else"):
+        if not conflict.assignments:
+            out.line("row = None")
+            return
+        if many:
+            out.names["second_time"] = second_time
+            out.line("if taken in seen: raise second_time()")
+            out.line("seen.add(taken)")
+        out.line("if taken != key: old = txn.lock_and_get(tree, taken)")
+        out.line("key = taken")
         out.line("r = unpack(old)")
         for index, name in enumerate(names):
             out.line(f"w{index} = {name}")
@@ -212,10 +276,27 @@ def _emit_upsert(
                 with out.block(f"if {test} is not True"):
                     out.line("row = None")
                     out.line("break")
-            _emit_assignments(out, table, conflict.assignments)
-            out.line("txn.put(tree, key, pack_row(r))")
+            _emit_changed_row(out, table, conflict.assignments, found.parents)
             out.line("row = r")
             out.line("break")
+
+
+def _emit_changed_row(
+    out: Emitter,
+    table: Table,
+    assignments: list[tuple[int, Node]],
+    parents: list[constraints.Parent],
+) -> None:
+    """Change the row ``r``, check it, and write it and its entries under its ``key``."""
+    changed = {index for index, _ in assignments}
+    numbers = indexes.concerned(table, changed)
+    indexes.emit_old_entries(out, table, numbers)
+    _emit_assignments(out, table, assignments)
+    constraints.emit_checks(out, table)
+    constraints.emit_foreign(out, table, parents, changed)
+    indexes.emit_changed_entries(out, table, numbers)
+    out.line("txn.put(tree, key, pack_row(r))")
+    indexes.emit_move_entries(out, numbers)
 
 
 def _emit_assignments(out: Emitter, table: Table, assignments: list[tuple[int, Node]]) -> None:
@@ -307,10 +388,15 @@ class InsertBound(Bound):
             names = emit_new_row(out, table, found.rows[0])
             key = key_expression(table, names) if table.primary_key else "next_id(txn, tree)"
             out.line(f"key = {key}")
-            out.line(
-                f"if not txn.insert(tree, key, pack_row({stored(table, names)})): "
-                "raise_duplicate(table, key)"
-            )
+            if table.indexes or table.checks or found.parents:
+                out.line(f"row = {stored(table, names)}")
+                _emit_row_checks(out, table, found.parents)
+                _emit_insertion(out, table, names)
+            else:
+                out.line(
+                    f"if not txn.insert(tree, key, pack_row({stored(table, names)})): "
+                    "raise_duplicate(table, key)"
+                )
             out.line(f"return {command_complete('INSERT 0 1')!r}")
             return compile_function("run", "session, params", out)
         out.names["command_complete"] = command_complete
@@ -433,16 +519,27 @@ def _emit_change(out: Emitter, found: Update, results: tuple[int, ...], *, nothi
     """From ``payload``, the newest version under lock, to the write; ``nothing`` leaves."""
     table = found.access.table
     out.line(f"if payload is None: {nothing}")
-    needs_row = found.assignments is not None or found.access.rest or found.returning is not None
+    needs_row = (
+        found.assignments is not None
+        or found.access.rest
+        or found.returning is not None
+        or table.indexes
+        or found.collects
+    )
     if needs_row:
         out.line("r = unpack(payload)")
     for node in found.access.rest:
         out.line(f"if {node.emit(out)} is not True: {nothing}")
+    if found.collects:
+        # What rows that refer to this one have to be told: see `referring`.
+        out.line("before = tuple(r)")
     if found.assignments is None:
+        numbers = indexes.concerned(table, None)
+        indexes.emit_old_entries(out, table, numbers)
         out.line("txn.put(tree, key, None)")
+        indexes.emit_drop_entries(out, numbers)
         return
-    _emit_assignments(out, table, found.assignments)
-    out.line("txn.put(tree, key, pack_row(r))")
+    _emit_changed_row(out, table, found.assignments, found.parents)
 
 
 class UpdateSteps(NamedTuple):
@@ -541,17 +638,27 @@ class UpdateBound(Bound):
             for node in found.access.rest:
                 out.line(f"if {node.emit(out)} is not True: return None")
             assert found.assignments is not None
+            if found.collects:
+                out.line("before = tuple(r)")
+            numbers = indexes.concerned(table, None)
+            indexes.emit_old_entries(out, table, numbers)
             _emit_assignments(out, table, found.assignments)
-            sources = [_loaded(table, index, out) for index in range(len(table.columns))]
+            sources = [indexes.loaded(table, i, out) for i in range(len(table.columns))]
             out.line(f"moved = ({key_expression(table, sources)}, pack_row(r))")
             out.line("txn.put(tree, key, None)")
+            indexes.emit_drop_entries(out, numbers)
             _emit_returning(out, found.returning, results, "append")
+            if found.collects:
+                out.line("collect((before, tuple(r)))")
             out.line("return moved")
         else:
             _emit_change(out, found, results, nothing="return None")
             _emit_returning(out, found.returning, results, "append")
+            if found.collects:
+                after = "None" if found.assignments is None else "tuple(r)"
+                out.line(f"collect((before, {after}))")
             out.line("return True")
-        return compile_function("change", "session, P, txn, key, append", out)
+        return compile_function("change", "session, P, txn, key, append, collect", out)
 
     async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
         """See `Bound.rows`."""
@@ -566,8 +673,9 @@ class UpdateBound(Bound):
         work = Work("an UPDATE of the primary key")
         moved: list[tuple[Any, bytes]] = []
         returned: list[bytes] = []
+        collected: list[tuple[Any, Any]] = []
         count = 0
-        moves = self._found.changes_key
+        moves = self._found.changes_key or self._found.changes_order
         waiting: list[list[Any]] = []
         async for batch in batches(steps.source.cursor(session, values), txn, session):
             keys = steps.matches(session, values, batch)
@@ -576,19 +684,21 @@ class UpdateBound(Bound):
                 waiting.append(keys)
                 work.add(ENTRY_BYTES * len(keys))
                 continue
-            count += await self._change_all(session, values, txn, keys, returned, moved)
+            count += await self._change_all(session, values, txn, keys, returned, moved, collected)
             if returned:
                 await output.add(returned)
                 returned.clear()
         for keys in waiting:
-            count += await self._change_all(session, values, txn, keys, returned, moved)
+            count += await self._change_all(session, values, txn, keys, returned, moved, collected)
             work.add(sum(len(payload) for _, payload in moved[-len(keys) :]))
-        table = self._found.access.table
-        for number, (key, payload) in enumerate(moved, 1):
-            if not await retried(txn.insert, table.tree, key, payload):
-                raise_duplicate(table, key)
-            if number % 500 == 0:
-                await session.engine.clock.sleep(0)
+        if moved:
+            insert = insert_stored(self._found.access.table, self._found.parents)
+            for number, (key, payload) in enumerate(moved, 1):
+                await retried(insert, txn, key, payload)
+                if number % 500 == 0:
+                    await session.engine.clock.sleep(0)
+        if collected and self._found.after is not None:
+            await self._found.after(session, collected)
         await output.add(returned)
         await output.flush()
         return f"{self._verb} {count}"
@@ -601,6 +711,7 @@ class UpdateBound(Bound):
         keys: list[Any],
         returned: list[bytes],
         moved: list[tuple[Any, bytes]],
+        collected: list[tuple[Any, Any]],
     ) -> int:
         count = 0
         assert self._steps is not None
@@ -610,7 +721,7 @@ class UpdateBound(Bound):
             result: Any = None
             while True:
                 try:
-                    result = change(session, values, txn, key, append)
+                    result = change(session, values, txn, key, append, collected.append)
                     break
                 except Suspend as suspend:
                     await resumed(suspend)
@@ -624,13 +735,3 @@ class UpdateBound(Bound):
             if number % ROWS_PER_STEP == 0:
                 await session.engine.clock.sleep(0)
         return count
-
-
-def _loaded(table: Table, index: int, out: Emitter) -> str:
-    """Source for the value of a stored column of ``r``."""
-    if table.columns[index].type is not NUMERIC:
-        return f"r[{index}]"
-    from decimal import Decimal
-
-    out.names["Decimal_"] = Decimal
-    return f"Decimal_(r[{index}])"
