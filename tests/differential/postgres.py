@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,17 +37,23 @@ def _free_port() -> int:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """The URL of a running server whose data is below ``folder``."""
+def server() -> Iterator[str]:
+    """The URL of a running server.
+
+    Its folder is not pytest's: that one is closed to others, and PostgreSQL runs as another user.
+    """
+    with tempfile.TemporaryDirectory(prefix="polarless-postgres-") as name:
+        data = Path(name)
+        if os.getuid() == 0:
+            shutil.chown(data, "postgres", "postgres")
+        with _running(data) as url:
+            yield url
+
+
+@contextmanager
+def _running(data: Path) -> Iterator[str]:
     programs = bin_folder()
     assert programs is not None
-    data = folder / "postgres"
-    data.mkdir()
-    if os.getuid() == 0:
-        shutil.chown(data, "postgres", "postgres")
-        for parent in (folder, *folder.parents):
-            if parent.is_relative_to("/tmp") and parent != Path("/tmp"):
-                parent.chmod(0o755)
     port = _free_port()
     options = (
         f"-p {port} -c fsync=off -c full_page_writes=off -c listen_addresses=127.0.0.1 "

@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     cluster = LocalCluster(tmp_path_factory.mktemp("differential") / "data", ro=0)
-    with postgres.server(tmp_path_factory.mktemp("there")) as url:
+    with postgres.server() as url:
         try:
             cluster.start()
             yield url, cluster.url

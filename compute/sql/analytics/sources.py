@@ -22,6 +22,7 @@ from compute.sql.analytics.scopes import Level, Relation, Star, stars_of
 from compute.sql.arraytypes import array_of
 from compute.sql.binder import function_name
 from compute.sql.casts import cast
+from compute.sql.catalog import PUBLIC, View
 from compute.sql.catalogs.objects import made_oid
 from compute.sql.catalogs.registry import is_system
 from compute.sql.expressions import Coalesce, Const, Node
@@ -192,6 +193,9 @@ class Source:
         table, virtual = builder.find_table(name, schema)
         if table is None and is_system(schema):
             return self._unknown(sql_name, alias or name)
+        view = builder.catalog.views.get((schema or PUBLIC, name))
+        if table is None and view is not None:
+            return self._view(view, sql_name, alias or name, columns)
         if table is None:
             raise unknown_table(f"{schema}.{name}" if schema else name)
         scan = Scan(builder.name("t"), table, alias or name, exact=builder.low.exact)
@@ -215,6 +219,20 @@ class Source:
         self.level.add(relation)
         # The scan's own SQL is put in its place when it is known which columns are used.
         return f"{scan_mark(scan)} AS {sql_name}", stars_of(relation)
+
+    def _view(
+        self, view: View, sql_name: str, alias: str, columns: list[str]
+    ) -> tuple[str, list[Star]]:
+        from compute.sql.analytics.views import expand
+
+        query = expand(self.builder, view)
+        leaves = [
+            Leaf(f"{sql_name}.{leaf.sql}", leaf.carrier, leaf.type, leaf.typmod, pad=leaf.pad)
+            for leaf in query.leaves
+        ]
+        relation = _relation(alias, _renamed(query.names, columns, view.name), leaves)
+        self.level.add(relation)
+        return f"({query.sql}) AS {sql_name}", stars_of(relation)
 
     def _unknown(self, sql_name: str, alias: str) -> tuple[str, list[Star]]:
         """A relation of the catalogs that is not known here: no rows, and any column."""

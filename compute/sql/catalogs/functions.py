@@ -89,6 +89,38 @@ def _role(who: Any) -> str:
     return who if isinstance(who, str) else objects.role_name(current, who) or ""
 
 
+def _relation(which: Any) -> objects.Relation | None:
+    oid = objects.find_oid(current, "regclass", which) if isinstance(which, str) else which
+    return objects.of(current).relations.get(oid) if oid is not None else None
+
+
+def _view_text(session: Any, which: Any, *rest: Any) -> str | None:
+    relation = _relation(which)
+    return relation.text if relation is not None and relation.text else None
+
+
+def _serial(session: Any, table: str, column: str) -> str | None:
+    relation = _relation(table)
+    if relation is None:
+        raise CallerMistake(f'relation "{table}" does not exist', sqlstate="42P01")
+    for found in objects.of(current).sequences.values():
+        if found.owner == (relation.oid, column):
+            return f"{quote(found.schema)}.{quote(found.name)}"
+    return None
+
+
+def _comment(session: Any, oid: int, catalog: str = "pg_class") -> str | None:
+    relation = _relation(oid)
+    return None if relation is None or catalog != "pg_class" else relation.comments.get("")
+
+
+def _column_comment(session: Any, oid: int, number: int) -> str | None:
+    relation = _relation(oid)
+    if relation is None or not 1 <= number <= len(relation.columns):
+        return None
+    return relation.comments.get(relation.columns[number - 1][0])
+
+
 def _visible(session: Any, oid: int) -> bool | None:
     relation = objects.of(current).relations.get(oid)
     return None if relation is None else relation.schema in ("public", "pg_catalog")
@@ -213,7 +245,7 @@ _FUNCTIONS: Final[dict[str, tuple[_Way, ...]]] = {
     "pg_get_expr": (((_T, _O), _T, _expr), ((_T, _O, _B), _T, _expr)),
     "pg_get_indexdef": (((_O,), _T, _index_text), ((_O, _4, _B), _T, _index_text)),
     "pg_get_constraintdef": (((_O,), _T, _constraint_text), ((_O, _B), _T, _constraint_text)),
-    "pg_get_viewdef": (((_ANY,), _T, _nothing), ((_ANY, _ANY), _T, _nothing)),
+    "pg_get_viewdef": (((_ANY,), _T, _view_text), ((_ANY, _ANY), _T, _view_text)),
     "pg_get_ruledef": (((_O,), _T, _nothing), ((_O, _B), _T, _nothing)),
     "pg_get_triggerdef": (((_O,), _T, _nothing), ((_O, _B), _T, _nothing)),
     "pg_get_partkeydef": (((_O,), _T, _nothing),),
@@ -225,7 +257,7 @@ _FUNCTIONS: Final[dict[str, tuple[_Way, ...]]] = {
     "pg_get_function_arguments": (((_O,), _T, _empty),),
     "pg_get_function_identity_arguments": (((_O,), _T, _empty),),
     "pg_get_function_sqlbody": (((_O,), _T, _nothing),),
-    "pg_get_serial_sequence": (((_T, _T), _T, _nothing),),
+    "pg_get_serial_sequence": (((_T, _T), _T, _serial),),
     "pg_get_userbyid": (((_O,), NAME, _user),),
     "pg_table_is_visible": (((_O,), _B, _visible),),
     **{
@@ -234,9 +266,9 @@ _FUNCTIONS: Final[dict[str, tuple[_Way, ...]]] = {
                      "conversion", "statistics_obj", "ts_config", "ts_dict", "ts_parser",
                      "ts_template")
     },
-    "obj_description": (((_O, NAME), _T, _nothing), ((_O,), _T, _nothing)),
+    "obj_description": (((_O, NAME), _T, _comment), ((_O,), _T, _comment)),
     "shobj_description": (((_O, NAME), _T, _nothing),),
-    "col_description": (((_O, _4), _T, _nothing),),
+    "col_description": (((_O, _4), _T, _column_comment),),
     **{
         f"has_{word}_privilege": _privilege()
         for word in ("schema", "database", "column", "any_column", "sequence", "function",

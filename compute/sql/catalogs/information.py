@@ -53,7 +53,15 @@ def tables(objects: Objects, session: Any) -> Iterable[Row]:
 def columns(objects: Objects, session: Any) -> Iterable[Row]:
     for relation in _visible(objects):
         for number, column in enumerate(relation.columns, 1):
-            yield _column(session, relation, number, *column)
+            row = _column(session, relation, number, *column)
+            identity = relation.identities[number - 1] if relation.identities else ""
+            if identity:
+                row |= {
+                    "is_identity": "YES",
+                    "identity_generation": "ALWAYS" if identity == "a" else "BY DEFAULT",
+                    "column_default": None,
+                }
+            yield row
 
 
 def _column(
@@ -191,3 +199,48 @@ def character_sets(objects: Objects, session: Any) -> Iterable[Row]:
         "default_collate_schema": "pg_catalog",
         "default_collate_name": "C",
     }
+
+
+@maker(_SCHEMA, "views")
+def views(objects: Objects, session: Any) -> Iterable[Row]:
+    for relation in objects.relations.values():
+        if relation.kind == "v" and relation.text:
+            yield {
+                "table_catalog": session.database,
+                "table_schema": relation.schema,
+                "table_name": relation.name,
+                "view_definition": relation.text,
+                "check_option": "NONE",
+                "is_updatable": "NO",
+                "is_insertable_into": "NO",
+                "is_trigger_updatable": "NO",
+                "is_trigger_deletable": "NO",
+                "is_trigger_insertable_into": "NO",
+            }
+
+
+@maker(_SCHEMA, "sequences")
+def sequences(objects: Objects, session: Any) -> Iterable[Row]:
+    for found in objects.sequences.values():
+        bits = {21: 16, 23: 32}.get(found.type.oid, 64)
+        yield {
+            "sequence_catalog": session.database,
+            "sequence_schema": found.schema,
+            "sequence_name": found.name,
+            "data_type": found.type.name,
+            "numeric_precision": bits,
+            "numeric_precision_radix": 2,
+            "numeric_scale": 0,
+            "start_value": str(found.start),
+            "minimum_value": str(found.low),
+            "maximum_value": str(found.high),
+            "increment": str(found.increment),
+            "cycle_option": "YES" if found.cycle else "NO",
+        }
+
+
+@maker(_SCHEMA, "check_constraints")
+def check_constraints(objects: Objects, session: Any) -> Iterable[Row]:
+    for found in objects.constraints.values():
+        if found.kind == "c":
+            yield {**_of(session, found), "check_clause": found.text.removeprefix("CHECK ")}

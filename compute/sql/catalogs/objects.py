@@ -7,13 +7,14 @@ Tables have their own ids. What has none (indexes, constraints, system relations
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from compute.sql.catalog import Catalog, Table
+from compute.sql.catalog import Catalog, Sequence, Table, View
 from compute.sql.catalogs.information_columns import INFORMATION_SCHEMA
 from compute.sql.catalogs.pg_columns import PG_CATALOG
-from compute.sql.types import BY_NAME, BY_OID, SqlType
+from compute.sql.types import BOOL, BY_NAME, BY_OID, INT8, SqlType
 from polarless.errors import CallerMistake
 
 PG_CATALOG_OID: Final = 11
@@ -63,6 +64,11 @@ class Relation:
     # (name, type, typmod, not null, default)
     columns: tuple[tuple[str, SqlType, int, bool, str | None], ...] = ()
     table: Table | None = None
+    # Of each column: GENERATED ALWAYS ("a"), BY DEFAULT ("d"), or not.
+    identities: tuple[str, ...] = ()
+    # Of a view: its query.
+    text: str = ""
+    comments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,8 @@ class Objects:
     by_name: dict[tuple[str, str], Relation] = field(default_factory=dict)
     indexes: dict[int, Index] = field(default_factory=dict)
     constraints: dict[int, Constraint] = field(default_factory=dict)
+    # Sequences by their oids.
+    sequences: dict[int, Sequence] = field(default_factory=dict)
 
     def add(self, relation: Relation) -> None:
         """Make a relation known."""
@@ -150,8 +158,16 @@ def build(catalog: Catalog) -> Objects:
             found.add(Relation(made_oid("system", schema, name), schema, name, kind))
     for name in POLARLESS:
         found.add(Relation(made_oid("system", "polarless", name), "polarless", name, "v"))
+    for schema in catalog.schemas:
+        found.schemas.setdefault(schema, made_oid("schema", schema))
     for table in catalog.tables.values():
         _add_table(found, table)
+    for table in catalog.tables.values():
+        _add_foreign_keys(found, table)
+    for sequence in catalog.sequences.values():
+        _add_sequence(found, sequence)
+    for view in catalog.views.values():
+        _add_view(found, catalog, view)
     return found
 
 
@@ -170,21 +186,108 @@ def _add_table(found: Objects, table: Table) -> None:
         "r",
         tuple((c.name, c.type, c.typmod, c.not_null, c.default) for c in table.columns),
         table,
+        tuple(c.identity for c in table.columns),
+        comments=table.comments,
     )
     found.add(relation)
-    if not table.primary_key:
-        return
-    name = table.constraint or f"{table.name}_pkey"
-    index = Index(
-        made_oid("index", table.schema, table.name, name), name, relation,
-        tuple(table.primary_key), unique=True, primary=True,
-    )  # fmt: skip
+    if table.primary_key:
+        name = table.constraint or f"{table.name}_pkey"
+        _add_unique(found, relation, name, tuple(table.primary_key), "p")
+    for index in table.indexes:
+        if index.constraint:
+            _add_unique(found, relation, index.name, index.columns, "u")
+            continue
+        oid = made_oid("index", table.schema, table.name, index.name)
+        made = Index(oid, index.name, relation, index.columns, index.unique, primary=False)
+        _add_index(found, made)
+    for check in table.checks:
+        oid = made_oid("constraint", table.schema, table.name, check.name)
+        text = f"CHECK (({check.text}))"
+        found.constraints[oid] = Constraint(oid, check.name, "c", relation, (), text)
+
+
+def _add_unique(
+    found: Objects, relation: Relation, name: str, columns: tuple[int, ...], kind: str
+) -> None:
+    """A primary key or a unique constraint, and its index."""
+    primary = kind == "p"
+    oid = made_oid("index", relation.schema, relation.name, name)
+    index = Index(oid, name, relation, columns, unique=True, primary=primary)
     _add_index(found, index)
-    columns = ", ".join(quote(table.columns[i].name) for i in table.primary_key)
-    oid = made_oid("constraint", table.schema, table.name, name)
+    names = _names(relation, columns)
+    word = "PRIMARY KEY" if primary else "UNIQUE"
+    oid = made_oid("constraint", relation.schema, relation.name, name)
     found.constraints[oid] = Constraint(
-        oid, name, "p", relation, tuple(table.primary_key), f"PRIMARY KEY ({columns})", index
+        oid, name, kind, relation, columns, f"{word} ({names})", index
     )
+
+
+def _names(relation: Relation, columns: tuple[int, ...]) -> str:
+    return ", ".join(quote(relation.columns[i][0]) for i in columns)
+
+
+_ACTIONS: Final = {
+    "r": "RESTRICT", "c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT",
+}  # fmt: skip
+
+
+def _add_foreign_keys(found: Objects, table: Table) -> None:
+    relation = found.relations[table.table_id]
+    for key in table.foreign:
+        other = found.relations.get(key.other)
+        if other is None:
+            continue
+        shown = quote(other.name)
+        if other.schema != "public":
+            shown = f"{quote(other.schema)}.{shown}"
+        text = (
+            f"FOREIGN KEY ({_names(relation, key.columns)}) REFERENCES "
+            f"{shown}({_names(other, key.other_columns)})"
+        )
+        for word, action in (("UPDATE", key.on_update), ("DELETE", key.on_delete)):
+            if action in _ACTIONS:
+                text += f" ON {word} {_ACTIONS[action]}"
+        index = next(
+            (
+                i
+                for i in found.indexes.values()
+                if i.table is other and i.unique and set(i.columns) == set(key.other_columns)
+            ),
+            None,
+        )
+        oid = made_oid("constraint", table.schema, table.name, key.name)
+        found.constraints[oid] = Constraint(
+            oid, key.name, "f", relation, key.columns, text, index, other, key.other_columns,
+            (key.on_update, key.on_delete),
+        )  # fmt: skip
+
+
+_SEQUENCE_COLUMNS: Final = (
+    ("last_value", INT8, -1, True, None),
+    ("log_cnt", INT8, -1, True, None),
+    ("is_called", BOOL, -1, True, None),
+)
+
+
+def sequence_oid(sequence: Sequence) -> int:
+    """The oid of a sequence."""
+    return made_oid("sequence", sequence.schema, sequence.name)
+
+
+def _add_sequence(found: Objects, sequence: Sequence) -> None:
+    oid = sequence_oid(sequence)
+    found.schemas.setdefault(sequence.schema, made_oid("schema", sequence.schema))
+    found.add(Relation(oid, sequence.schema, sequence.name, "S", _SEQUENCE_COLUMNS))
+    found.sequences[oid] = sequence
+
+
+def _add_view(found: Objects, catalog: Catalog, view: View) -> None:
+    from compute.sql.analytics.views import columns_of
+
+    found.schemas.setdefault(view.schema, made_oid("schema", view.schema))
+    oid = made_oid("view", view.schema, view.name)
+    columns = columns_of(catalog, view)
+    found.add(Relation(oid, view.schema, view.name, "v", columns, text=view.text))
 
 
 def _add_index(found: Objects, index: Index) -> None:

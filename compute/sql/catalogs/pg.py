@@ -90,11 +90,15 @@ def attributes(objects: Objects, session: Any) -> Iterable[Row]:
         if not relation.columns:
             for number, (name, kind) in enumerate(system_columns(relation), 1):
                 yield _attribute(relation, number, name, kind, -1, not_null=False, default=False)
+            continue
         for number, (name, kind, typmod, not_null, default) in enumerate(relation.columns, 1):
-            yield _attribute(
+            row = _attribute(
                 relation, number, name, kind, typmod,
                 not_null=not_null, default=default is not None,
             )  # fmt: skip
+            if relation.identities and relation.identities[number - 1]:
+                row |= {"attidentity": relation.identities[number - 1], "atthasdef": False}
+            yield row
 
 
 def _attribute(
@@ -342,3 +346,65 @@ def type_modifier(kind: SqlType, typmod: int) -> tuple[int | None, int | None, i
         return None, (typmod - 4) >> 16, (typmod - 4) & 0xFFFF
     bits = {21: 16, 23: 32, 20: 64, 700: 24, 701: 53}.get(kind.oid)
     return None, bits, 0 if kind.oid in (20, 21, 23) else None
+
+
+@maker("pg_catalog", "pg_views")
+def views(objects: Objects, session: Any) -> Iterable[Row]:
+    for relation in objects.relations.values():
+        if relation.kind == "v" and relation.text:
+            yield {
+                "schemaname": relation.schema,
+                "viewname": relation.name,
+                "viewowner": owner(current),
+                "definition": relation.text,
+            }
+
+
+@maker("pg_catalog", "pg_sequence", "pg_sequences")
+def sequences(objects: Objects, session: Any) -> Iterable[Row]:
+    for oid, found in objects.sequences.items():
+        yield {
+            "seqrelid": oid, "seqtypid": found.type.oid, "seqstart": found.start,
+            "seqincrement": found.increment, "seqmax": found.high, "seqmin": found.low,
+            "seqcache": 1, "seqcycle": found.cycle,
+            "schemaname": found.schema, "sequencename": found.name,
+            "sequenceowner": owner(current), "data_type": found.type.oid,
+            "start_value": found.start, "min_value": found.low, "max_value": found.high,
+            "increment_by": found.increment, "cycle": found.cycle, "cache_size": 1,
+            "last_value": None,
+        }  # fmt: skip
+
+
+@maker("pg_catalog", "pg_depend")
+def depends(objects: Objects, session: Any) -> Iterable[Row]:
+    """Only what says whose a sequence is."""
+    class_oid = made_oid("system", "pg_catalog", "pg_class")
+    for oid, found in objects.sequences.items():
+        if found.owner is None:
+            continue
+        table_id, name = found.owner
+        relation = objects.relations.get(table_id)
+        if relation is None or relation.table is None:
+            continue
+        place = relation.table.index.get(name)
+        if place is not None:
+            identity = bool(relation.identities[place])
+            yield {
+                "classid": class_oid, "objid": oid, "refclassid": class_oid,
+                "refobjid": table_id, "refobjsubid": place + 1,
+                "deptype": "i" if identity else "a",
+            }  # fmt: skip
+
+
+@maker("pg_catalog", "pg_description")
+def descriptions(objects: Objects, session: Any) -> Iterable[Row]:
+    class_oid = made_oid("system", "pg_catalog", "pg_class")
+    for relation in objects.tables():
+        for name, text in relation.comments.items():
+            place = 0 if not name or relation.table is None else relation.table.index[name] + 1
+            yield {
+                "objoid": relation.oid,
+                "classoid": class_oid,
+                "objsubid": place,
+                "description": text,
+            }
