@@ -43,6 +43,7 @@ async def main(values: dict[str, Any]) -> int:
         cluster=bytes.fromhex(values["cluster"]),
         node=values["node"],
         memory_mb=int(values["memory_mb"]),
+        reserve_mb=int(values.get("reserve_mb", 0)),
         home_config=HomeConfig(**values.get("pool", {})),
         verify=bool(values.get("verify")),
     )

@@ -4,6 +4,9 @@ A new slot is taken from the slab with the most free ones, which spreads pages o
 and keeps a fresh, empty node from getting everything only until it has caught up. A node that is
 detached takes its slots along: whoever still has an address of it reads nothing there and asks
 again.
+
+A node lends its first so many slots. When it is to lend fewer, the rest gets nothing new at once,
+and is emptied a few slots at a time, so that nobody waits for it; then its memory is given back.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ class Capacity:
     def __init__(self) -> None:
         self._tables: dict[int, SlabTable] = {}
         self._next = 0
+        # Nodes that lend less than before, until what is not lent is empty.
+        self._shrinking: set[str] = set()
 
     def __iter__(self) -> Iterator[SlabTable]:
         return iter(self._tables.values())
@@ -32,10 +37,42 @@ class Capacity:
 
     def detach(self, node: str) -> list[SlabTable]:
         """Remove a node's slabs; they are returned for the home to forget what they held."""
-        gone = [table for table in self._tables.values() if table.node == node]
+        self._shrinking.discard(node)
+        gone = self._of(node)
         for table in gone:
             del self._tables[table.number]
         return gone
+
+    def lend(self, node: str, slots: int) -> None:
+        """Use the first ``slots`` slots of a node from now on."""
+        left = slots
+        for table in self._of(node):
+            table.lend(left)
+            left -= table.limit
+        self._shrinking.add(node)
+
+    def lent(self, node: str) -> int:
+        """How many slots of the node are used."""
+        return sum(table.limit for table in self._of(node))
+
+    def leftovers(self, count: int) -> list[int]:
+        """At most ``count`` addresses that are not lent any more and not free yet."""
+        found: list[int] = []
+        for node in self._shrinking:
+            for table in self._of(node):
+                found += [table.base + slot for slot in table.leftovers(count - len(found))]
+                if len(found) >= count:
+                    return found
+        return found
+
+    def shrunk(self) -> list[str]:
+        """Nodes whose slots that are not lent have become empty; each is said once."""
+        done = [n for n in self._shrinking if not any(t.leftovers(1) for t in self._of(n))]
+        self._shrinking.difference_update(done)
+        return done
+
+    def _of(self, node: str) -> list[SlabTable]:
+        return [table for table in self._tables.values() if table.node == node]
 
     def nodes(self) -> list[str]:
         """Names of the nodes that have slabs here."""

@@ -72,6 +72,7 @@ class Home:
             m.Revoked: members.revoked,
             m.Attached: rebuilding.attached,
             m.Detached: rebuilding.detached,
+            m.Lend: rebuilding.lend,
             m.Scanned: rebuilding.scanned,
             m.Confirmed: rebuilding.confirmed,
             m.Tick: members.tick,

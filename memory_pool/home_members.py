@@ -215,5 +215,7 @@ class Membership:
                 if member.known_mark < state.mark:
                     member.known_mark = state.mark
                     out.append(m.Push(member.connection, "mark", (state.mark,)))
+        for node in state.tables.empty_leftovers():
+            out.append(m.Shrunk(node, state.tables.capacity.lent(node)))
         if state.rebuild is not None:
             self._rebuilding.tick(state.rebuild, out)

@@ -21,7 +21,7 @@ from memory_pool.home_state import HomeConfig
 from memory_pool.links import Links
 from memory_pool.slab_node import SlabNode
 from memory_pool.slots import Scan
-from polarless.errors import RemoteProtocolError
+from polarless.errors import RemoteProtocolError, Retry
 from polarless.kernel.world import World
 from polarless.net import rpc
 from polarless.wire.memory import CELLS_BYTES
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.01
 NOTES_MAX: Final = 100
+# A slot is waited for while somebody writes into it; that is over with its offer.
+SHRINK_DEADLINE_S: Final = 20.0
 # With ``verify``, all tables are looked at this often: it takes milliseconds.
 VERIFY_TICKS: Final = 100
 
@@ -104,6 +106,8 @@ class HomeNode:
             tasks=tasks,
             events=self,
         )
+        # Nodes that are to lend less, and who waits until they do.
+        self._shrinking: dict[str, asyncio.Future[None]] = {}
         self._notes: deque[tuple[int, str]] = deque(maxlen=NOTES_MAX)
         self._tick = tasks.create_task(self._ticks())
         self._do: dict[type, Callable[[Any], None]] = {
@@ -118,6 +122,7 @@ class HomeNode:
             m.Revoke: self._revoke,
             m.Close: self._close,
             m.SlabsChanged: self._slabs_changed,
+            m.Shrunk: self._shrunk,
             m.Note: self._note,
         }
 
@@ -216,6 +221,27 @@ class HomeNode:
         """Control took a memory node away."""
         self._links.detach(node, "control took it away")
 
+    async def lend(self, node: str, slots: int) -> None:
+        """Let a memory node lend so many slots; returns when it does.
+
+        Raises `Overloaded` without room, `Retry` if the node is not there (any more).
+        """
+        capacity = self._core.state.tables.capacity
+        if slots > capacity.lent(node):
+            await self._links.lend(node, slots)
+            self._step(m.Lend(node, slots))
+            return
+        done = self._shrinking.pop(node, None)
+        if done is not None:
+            done.set_exception(Retry(f"{node} is to lend another number of slots"))
+        done = self._shrinking[node] = asyncio.get_running_loop().create_future()
+        self._step(m.Lend(node, slots))
+        try:
+            await asyncio.wait_for(done, SHRINK_DEADLINE_S)
+        except TimeoutError:
+            raise Retry(f"{node} is not empty after {SHRINK_DEADLINE_S:.0f} s") from None
+        await self._links.lend(node, slots)
+
     def summary(self) -> dict[str, Any]:
         """State and epochs, cheaply."""
         state = self._core.state
@@ -236,9 +262,9 @@ class HomeNode:
 
     # What the links tell.
 
-    def on_attached(self, node: str, slabs: list[tuple[int, int, Scan | None]]) -> None:
+    def on_attached(self, node: str, slabs: list[tuple[int, int, Scan | None]], lent: int) -> None:
         """A memory node lends slabs, and every connection has keys there."""
-        self._step(m.Attached(node, slabs))
+        self._step(m.Attached(node, slabs, lent))
 
     def on_detached(self, node: str, reason: str) -> None:
         """A memory node is out of reach."""
@@ -331,6 +357,11 @@ class HomeNode:
             connection = self._connections.get(member.connection)
             if connection is not None:
                 connection.peer.notify("slabs", self._links.nodes_for(connection))
+
+    def _shrunk(self, effect: m.Shrunk) -> None:
+        done = self._shrinking.pop(effect.node, None)
+        if done is not None and not done.done():
+            done.set_result(None)
 
     def _note(self, effect: m.Note) -> None:
         self._notes.append((self._world.clock.wall_us(), effect.text))

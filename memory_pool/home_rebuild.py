@@ -38,6 +38,8 @@ class Rebuilding:
         scanning = state.rebuild is not None and state.rebuild.state == SCANNING
         for slab, slot_count, scan in event.slabs:
             tables.attach(event.node, slab, slot_count, scan if scanning else None)
+        if event.lent is not None:
+            tables.capacity.lend(event.node, event.lent)
         out.append(m.Note(f"memory node {event.node} attached{' again' if again else ''}"))
         out.append(m.SlabsChanged())
 
@@ -46,6 +48,14 @@ class Rebuilding:
         if self._state.tables.detach(event.node, self._state.members):
             out.append(m.Note(f"memory node {event.node} detached: {event.reason}", warning=True))
             out.append(m.SlabsChanged())
+
+    def lend(self, event: m.Lend, out: Out) -> None:
+        """A memory node lends more or fewer slots from now on."""
+        capacity = self._state.tables.capacity
+        before = capacity.lent(event.node)
+        capacity.lend(event.node, event.slots)
+        text = f"memory node {event.node} lends {capacity.lent(event.node)} slots, before {before}"
+        out.append(m.Note(text))
 
     # The first steps.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from memory_pool.fabric.region import Holder
 from memory_pool.slots import SCAN_DTYPE, Scan
-from polarless.errors import Fenced, PolarlessError
+from polarless.errors import Fenced, PolarlessError, Retry
 from polarless.kernel.world import World
 from polarless.net import rpc
 from polarless.wire.memory import PoolNode, Slab, encode_nodes
@@ -29,6 +29,9 @@ REVOKE_DEADLINE_S: Final = 0.3
 GRANT_DEADLINE_S: Final = 2.0
 CONNECT_DEADLINE_S: Final = 2.0
 SCAN_DEADLINE_S: Final = 5.0
+LEND_DEADLINE_S: Final = 2.0
+# Slots whose memory a node gives back in one call, so that its verbs do not wait.
+LEND_STEP: Final = 512
 # A node that cannot be reached is tried again after this.
 RETRY_S: Final = 0.5
 
@@ -41,6 +44,8 @@ class SlabLink(rpc.Service):
         self.fabric = ""
         # (slab, name of its shared memory, slots)
         self.slabs: list[tuple[int, str, int]] = []
+        # It lends the first so many slots of all.
+        self.lent = 0
         self._on_lost = on_lost
         self._peer: rpc.Peer | None = None
 
@@ -60,6 +65,7 @@ class SlabLink(rpc.Service):
         fields = self._peer.fields
         self.fabric = str(fields["fabric"])
         self.slabs = [(int(slab), str(shm), int(slots)) for slab, shm, slots in fields["slabs"]]
+        self.lent = int(fields["lent"])
 
     async def grant(self, holder: Holder) -> dict[int, bytes]:
         """Keys to all slabs."""
@@ -71,6 +77,20 @@ class SlabLink(rpc.Service):
         """The holder's keys open nothing any more once this returns."""
         assert self._peer is not None
         await self._peer.call("revoke", *holder, deadline_s=REVOKE_DEADLINE_S)
+
+    async def lend(self, slots: int) -> None:
+        """Lend the first so many slots, and give the memory of the others back.
+
+        Raises `Overloaded` if the host has no room for more.
+        """
+        assert self._peer is not None
+        while slots < self.lent:
+            step = max(slots, self.lent - LEND_STEP)
+            await self._peer.call("lend", step, deadline_s=LEND_DEADLINE_S)
+            self.lent = step
+        if slots > self.lent:
+            await self._peer.call("lend", slots, deadline_s=LEND_DEADLINE_S)
+            self.lent = slots
 
     async def scan(self, slab: int) -> Scan:
         """Which slots of the slab hold which image."""
@@ -98,8 +118,11 @@ class Borrower(Protocol):
 class LinkEvents(Protocol):
     """What the owner of `Links` is told."""
 
-    def on_attached(self, node: str, slabs: list[tuple[int, int, Scan | None]]) -> None:
-        """A node lends (slab, slots, what its headers say); all borrowers have keys there."""
+    def on_attached(self, node: str, slabs: list[tuple[int, int, Scan | None]], lent: int) -> None:
+        """A node lends the first ``lent`` slots of (slab, slots, what its headers say).
+
+        All borrowers have keys there.
+        """
 
     def on_detached(self, node: str, reason: str) -> None:
         """A node lends no more."""
@@ -155,6 +178,13 @@ class Links:
     async def grant(self, borrower: Borrower) -> None:
         """Keys on all nodes."""
         await asyncio.gather(*(self._grant(link, borrower) for link in self._links.values()))
+
+    async def lend(self, node: str, slots: int) -> None:
+        """A node lends so many slots. Raises `Overloaded`, or `Retry` if it is not attached."""
+        link = self._links.get(node)
+        if link is None:
+            raise Retry(f"{node} is not attached")
+        await link.lend(slots)
 
     async def revoke(self, holder: Holder) -> None:
         """When it returns, the holder's keys open nothing on any attached node."""
@@ -216,7 +246,7 @@ class Links:
         if self._links.get(node) is link:
             self._complained.discard(node)
             slabs = [(slab, slots, scan) for (slab, _, slots), scan in zip(link.slabs, scans)]
-            self._events.on_attached(node, slabs)
+            self._events.on_attached(node, slabs, link.lent)
 
     def _retry(self, node: str) -> None:
         async def again() -> None:

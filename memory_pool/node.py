@@ -4,7 +4,7 @@ Who may call the RPC port depends on what the connecting side says it is:
 
 * "compute": the home's members; refused where the home is not.
 * "home": the agent, see `memory_pool.slab_node`.
-* "control": ping, status, stop, become_home, attach_node, detach_node, fence.
+* "control": ping, status, stop, become_home, attach_node, detach_node, lend, fence.
 * "tool": ping and status.
 """
 
@@ -21,6 +21,7 @@ from memory_pool.slab_node import SlabNode
 from polarless.errors import Fenced, PolarlessError, RemoteProtocolError, Reroute
 from polarless.kernel.world import Listener, World
 from polarless.net import rpc
+from polarless.wire.memory import SLOT_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class MemoryNode(rpc.Service):
         cluster: bytes,
         node: str,
         memory_mb: int,
+        reserve_mb: int = 0,
         home_config: HomeConfig | None = None,
         verify: bool = False,
     ) -> None:
@@ -48,6 +50,7 @@ class MemoryNode(rpc.Service):
         self._world = world
         self._cluster = cluster
         self._memory_mb = memory_mb
+        self._reserve_mb = reserve_mb
         self._home_config = home_config
         self._verify = verify
         self._listener: Listener | None = None
@@ -68,7 +71,11 @@ class MemoryNode(rpc.Service):
     async def start(self, tasks: asyncio.TaskGroup, *, host: str, port: int) -> None:
         """Create the slabs and open both ports. Raises `Overloaded` if the host has no room."""
         self._tasks = tasks
-        await self.slabs.start(host, byte_count=self._memory_mb * MEGABYTE)
+        await self.slabs.start(
+            host,
+            byte_count=self._memory_mb * MEGABYTE,
+            reserve_bytes=self._reserve_mb * MEGABYTE,
+        )
         self._listener = await rpc.serve(
             self._world.network,
             self,
@@ -145,7 +152,7 @@ class MemoryNode(rpc.Service):
             "state": "serving",
             "address": self.address,
             "fabric": self.fabric,
-            "memory_mb": self._memory_mb,
+            "memory_mb": -(-self.slabs.lent * SLOT_BYTES // MEGABYTE),
             "verbs": self.slabs.stats.snapshot(),
             "home": None if self.home is None else self.home.status(),
         }
@@ -216,6 +223,10 @@ class MemoryNode(rpc.Service):
         elif call.method == "detach_node":
             self._serving_home().detach(str(args[0]))
             call.answer()
+        elif call.method == "lend":
+            node, memory_mb = args
+            slots = int(memory_mb) * MEGABYTE // SLOT_BYTES
+            self._later(call, self._serving_home().lend(str(node), slots))
         elif call.method == "fence":
             self._serving_home().fence(call, int(args[0]))
         else:

@@ -7,6 +7,11 @@ home epoch it has ever heard of. The home's end of the line is `memory_pool.link
                    grant(name, incarnation)       -> rkeys by slab
                    revoke(name, incarnation)         these rkeys open nothing any more
                    scan(slab)                     -> which slots hold which image
+                   lend(slots)                       the first so many slots are used, and no others
+
+Slabs are larger than what is lent at first, which costs addresses and no memory: the host puts
+memory behind a slot when it is written, and gets it back when the slot is not lent any more. So the
+pool grows and shrinks without a new region, key or mapping anywhere.
 
 When a new home says hello, every key that an older one granted is revoked first: a write-back that
 was on its way under the old home cannot touch what the new one finds by `scan`.
@@ -24,7 +29,7 @@ from memory_pool.fabric.nic import NicStats
 from memory_pool.fabric.region import MAY_READ, MAY_WRITE_GUARDED, Holder, KeyTable, Region
 from memory_pool.fabric.verbs import RKEY_BYTES
 from memory_pool.slots import SCAN_DTYPE, Scan
-from polarless.errors import Fenced, RemoteProtocolError
+from polarless.errors import Fenced, Overloaded, RemoteProtocolError
 from polarless.kernel.world import Listener, SharedRegion, World
 from polarless.net import rpc
 from polarless.wire.memory import (
@@ -57,18 +62,26 @@ class SlabNode:
         self._regions: list[SharedRegion] = []
         # slab -> (registered memory, slots)
         self._slabs: dict[int, tuple[Region, int]] = {}
+        self._mapped: dict[int, SharedRegion] = {}
+        # The first so many slots of all slabs are lent.
+        self.lent = 0
         self._granted: dict[Holder, dict[int, bytes]] = {}
         self._home: rpc.Peer | None = None
         self._listener: Listener | None = None
 
-    async def start(self, host: str, *, byte_count: int) -> None:
-        """Create slabs of together at most ``byte_count`` bytes and open the fabric port."""
+    async def start(self, host: str, *, byte_count: int, reserve_bytes: int = 0) -> None:
+        """Create slabs, lend ``byte_count`` bytes of them and open the fabric port.
+
+        ``reserve_bytes`` is how much may be lent one day, if that is more.
+        """
         shared.check_room(byte_count)
-        slots = byte_count // SLOT_BYTES
+        self.lent = byte_count // SLOT_BYTES
+        slots = max(byte_count, reserve_bytes) // SLOT_BYTES
         per_slab = max(SLAB_BYTES // SLOT_BYTES, -(-slots // SLABS_MAX))
         for slab in range((slots + per_slab - 1) // per_slab):
             count = min(per_slab, slots - slab * per_slab)
             self._slabs[slab] = (self.create_region(f"slab{slab}", count * SLOT_BYTES), count)
+            self._mapped[slab] = self._regions[-1]
         self._listener = await nic.serve(
             self._world.network,
             self.keys,
@@ -99,6 +112,7 @@ class SlabNode:
             mapped.close()
         self._regions.clear()
         self._slabs.clear()
+        self._mapped.clear()
 
     # The agent, obeying the home.
 
@@ -117,7 +131,7 @@ class SlabNode:
         if former is not None:
             former.close()
         slabs = [(slab, region.name, slots) for slab, (region, slots) in self._slabs.items()]
-        return {"node": self.node, "fabric": self.fabric, "slabs": slabs}
+        return {"node": self.node, "fabric": self.fabric, "slabs": slabs, "lent": self.lent}
 
     def on_call(self, peer: rpc.Peer, call: rpc.Call) -> None:
         """Obey the home's call."""
@@ -131,6 +145,9 @@ class SlabNode:
             holder = (str(name), int(incarnation))
             self._granted.pop(holder, None)
             call.answer(self.keys.revoke(holder))
+        elif call.method == "lend":
+            self._lend(int(call.args[0]))
+            call.answer()
         elif call.method == "scan":
             call.answer(self._scan(int(call.args[0])).tobytes())
         else:
@@ -146,12 +163,35 @@ class SlabNode:
                 self.keys.grant(rkey, region, MAY_READ | MAY_WRITE_GUARDED, holder)
         return granted
 
+    def _lend(self, slots: int) -> None:
+        """Give the memory behind the slots that are not lent any more back, or look for room."""
+        reserved = sum(count for _, count in self._slabs.values())
+        if not 0 <= slots <= reserved:
+            raise Overloaded(
+                f"{self.node} can lend {reserved} slots, not {slots}",
+                hint="`polarless restart --rolling memory` makes room for four times the pool.",
+            )
+        if slots > self.lent:
+            shared.check_room((slots - self.lent) * SLOT_BYTES)
+        first = 0
+        for slab, (_, count) in self._slabs.items():
+            start, end = max(slots, first), min(self.lent, first + count)
+            if start < end:
+                # Whole slots, headers too: a home that starts finds nothing there.
+                self._mapped[slab].give_back(
+                    (start - first) * SLOT_BYTES, (end - first) * SLOT_BYTES
+                )
+            first += count
+        self.lent = slots
+
     def _scan(self, slab: int) -> Scan:
         """The slots whose header says that they hold a whole image."""
         if slab not in self._slabs:
             raise RemoteProtocolError(f"{self.node} has no slab {slab}")
         region, slots = self._slabs[slab]
-        words = np.frombuffer(region.words, np.uint64).reshape(slots, SLOT_WORDS)
+        # To look at a slot that is not lent would put memory behind it.
+        lent = max(0, min(slots, self.lent - sum(self._slabs[s][1] for s in range(slab))))
+        words = np.frombuffer(region.words, np.uint64).reshape(slots, SLOT_WORDS)[:lent]
         used = np.nonzero((words[:, SLOT_PAGE] != 0) & (words[:, SLOT_SEQUENCE] % 2 == 0))[0]
         scan = np.zeros(len(used), SCAN_DTYPE)
         scan["slot"] = used

@@ -63,11 +63,15 @@ class Generations:
 
 
 class SlabTable:
-    """The slots of one slab, in columns; ``owner`` is the connection that was offered the slot."""
+    """The slots of one slab, in columns; ``owner`` is the connection that was offered the slot.
+
+    Slots from ``limit`` on are not lent: they are never offered, and what they hold is on its way
+    out.
+    """
 
     __slots__ = (
-        "free", "generation", "lsn", "node", "number", "owner", "page", "slab", "slot_count",
-        "state",
+        "free", "generation", "limit", "lsn", "node", "number", "owner", "page", "slab",
+        "slot_count", "state",
     )  # fmt: skip
 
     def __init__(self, number: int, node: str, slab: int, slot_count: int) -> None:
@@ -80,6 +84,7 @@ class SlabTable:
         self.lsn = np.zeros(slot_count, np.uint64)
         self.generation = np.zeros(slot_count, np.uint64)
         self.owner = np.zeros(slot_count, np.int64)
+        self.limit = slot_count
         # Used from the end: low slots first, so that a small working set touches little memory.
         self.free = list(range(slot_count - 1, -1, -1))
 
@@ -96,7 +101,20 @@ class SlabTable:
         self.page[slots] = scan["page_id"]
         self.lsn[slots] = scan["lsn"]
         self.generation[slots] = scan["generation"]
-        self.free = np.nonzero(self.state == FREE)[0][::-1].tolist()
+        self._list_free()
+
+    def lend(self, limit: int) -> None:
+        """Lend the first ``limit`` slots and no others."""
+        self.limit = min(limit, self.slot_count)
+        self._list_free()
+
+    def leftovers(self, count: int) -> list[int]:
+        """At most ``count`` slots that are not lent and not free yet, the last ones first."""
+        found = np.nonzero(self.state[self.limit :] != FREE)[0][-count:][::-1]
+        return [int(slot) + self.limit for slot in found]
+
+    def _list_free(self) -> None:
+        self.free = np.nonzero(self.state[: self.limit] == FREE)[0][::-1].tolist()
 
     def offer(self, slot: int, page_id: int, lsn: int, generation: int, owner: int) -> None:
         """A free slot is given to ``owner`` to write ``page_id`` into."""
@@ -110,7 +128,8 @@ class SlabTable:
         """The slot is free; its bytes and its header's generation stay as they are."""
         assert self.state[slot] != FREE, f"{self.node}/{self.slab}: slot {slot} is freed twice"
         self.state[slot] = FREE
-        self.free.append(slot)
+        if slot < self.limit:
+            self.free.append(slot)
 
     def count(self, state: int) -> int:
         """How many slots are in ``state``."""

@@ -35,17 +35,20 @@ from polarless.kernel.stats import Stats
 
 # Slots that one member may be writing at a time.
 OFFERS_MAX: Final = 256
+# Slots that are emptied in one go when a node lends less: a fraction of a millisecond.
+LEFTOVERS_MAX: Final = 256
 
 
 class PoolStats(Stats):
     """Counters of pages and slots since this home started."""
 
     __slots__ = (
-        "absent", "evictions", "hits", "offers", "offers_refused", "registers", "stale_hits",
-        "validates_accepted", "validates_refused",
+        "absent", "dropped", "evictions", "hits", "offers", "offers_refused", "registers",
+        "stale_hits", "validates_accepted", "validates_refused",
     )  # fmt: skip
 
     absent: int
+    dropped: int
     evictions: int
     hits: int
     offers: int
@@ -210,11 +213,15 @@ class PageTables:
         address = self.eviction.pick()
         if address is None:
             return False
+        self._drop(address)
+        self.stats.evictions += 1
+        return True
+
+    def _drop(self, address: int) -> None:
+        """Free the slot of a page; whoever still reads it finds it, or asks again."""
         table, slot = self.capacity.locate(address)
         del self.addresses[table.page.item(slot)]
         table.release(slot)
-        self.stats.evictions += 1
-        return True
 
     # Slabs.
 
@@ -235,6 +242,19 @@ class PageTables:
                 self.eviction.forget(table.base + slot)
                 del self.addresses[table.page.item(slot)]
         return bool(gone)
+
+    def empty_leftovers(self) -> list[str]:
+        """Empty some slots that are not lent any more; the nodes that have none left now.
+
+        Slots that somebody is writing are waited for; those that a rebuild found, too.
+        """
+        for address in self.capacity.leftovers(LEFTOVERS_MAX):
+            table, slot = self.capacity.locate(address)
+            if table.state[slot] in (VALID, STALE):
+                self.eviction.forget(address)
+                self._drop(address)
+                self.stats.dropped += 1
+        return self.capacity.shrunk()
 
     def free_claims(self, addresses: Iterable[int]) -> None:
         """Nobody vouches for these slots."""
@@ -260,7 +280,7 @@ class PageTables:
         for table in self.capacity:
             row = counts.setdefault(table.node, dict.fromkeys(STATE_NAMES.values(), 0))
             for state, name in STATE_NAMES.items():
-                row[name] += table.count(state)
+                row[name] += len(table.free) if state == FREE else table.count(state)
         return counts
 
     def check(self) -> None:
@@ -268,7 +288,8 @@ class PageTables:
         self.references.check()
         found: dict[int, int] = {}
         for table in self.capacity:
-            assert sorted(table.free) == (table.state == FREE).nonzero()[0].tolist()
+            lent = table.state[: table.limit]
+            assert sorted(table.free) == (lent == FREE).nonzero()[0].tolist()
             for slot in range(table.slot_count):
                 state, page_id = table.state.item(slot), table.page.item(slot)
                 address = table.base + slot

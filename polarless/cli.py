@@ -216,18 +216,25 @@ def switchover(
 @app.command()
 @friendly
 def scale(
-    ro: Annotated[int, typer.Option(help="How many readers there are to be.")],
+    ro: Annotated[int | None, typer.Option(help="How many readers there are to be.")] = None,
+    memory_nodes: Annotated[int | None, typer.Option(help="How many memory nodes.")] = None,
+    pool_mb: Annotated[int | None, typer.Option(help="Memory of all memory nodes.")] = None,
     data: Data = DATA_DEFAULT,
     json: Json = False,
 ) -> None:
-    """Have more readers or fewer, while serving. Returns when they serve, or have left."""
+    """Have more or less of something, while serving. Returns when it is so."""
     from polarless.commands import show
 
-    result = _running(data).scale(ro)
+    if ro is None and memory_nodes is None and pool_mb is None:
+        raise CallerMistake("say what to scale", hint="--ro, --memory-nodes or --pool-mb")
+    result = _running(data).scale(ro, memory_nodes=memory_nodes, pool_mb=pool_mb)
     if json:
         show.as_json(result)
     else:
-        show.out.print(f"{result['ro']} readers, after {result['seconds']:.2f} s")
+        show.out.print(
+            f"{result['ro']} readers, {result['memory_nodes']} memory nodes, "
+            f"{result['pool_mb']} MiB, after {result['seconds']:.2f} s"
+        )
 
 
 @app.command()

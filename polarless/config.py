@@ -57,6 +57,11 @@ class ClusterConfig:
             if not holds:
                 raise ValueError(text)
 
+    @property
+    def memory_node_mb(self) -> int:
+        """What one memory node lends."""
+        return max(1, self.pool_mb // self.memory_node_count)
+
     def to_json(self) -> dict[str, Any]:
         """As plain values, for `parse_cluster`."""
         return asdict(self)

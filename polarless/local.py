@@ -271,9 +271,16 @@ class LocalCluster:
         """Make another node the writer; the event that says how it went."""
         return self.control.failover(target)
 
-    def scale(self, ro: int) -> dict[str, Any]:
-        """Have so many readers, and wait until they serve."""
-        return self.control.scale(ro)
+    def scale(
+        self,
+        ro: int | None = None,
+        *,
+        memory_nodes: int | None = None,
+        pool_mb: int | None = None,
+    ) -> dict[str, Any]:
+        """Have so many readers and memory nodes, and so large a pool; wait until it is so."""
+        asked = {"ro": ro, "memory_nodes": memory_nodes, "pool_mb": pool_mb}
+        return self.control.scale(**{key: n for key, n in asked.items() if n is not None})
 
     def rolling_restart(self, role: str | None = None) -> dict[str, Any]:
         """Restart every process in turn, or those of a role, while the cluster serves."""

@@ -22,6 +22,8 @@ class Attached(NamedTuple):
 
     node: str
     slabs: list[tuple[int, int, Scan | None]]
+    # It lends the first so many slots; None: all of them.
+    lent: int | None = None
 
 
 class Detached(NamedTuple):
@@ -29,6 +31,13 @@ class Detached(NamedTuple):
 
     node: str
     reason: str
+
+
+class Lend(NamedTuple):
+    """A memory node is to lend its first so many slots and no others."""
+
+    node: str
+    slots: int
 
 
 class Scanned(NamedTuple):
@@ -179,9 +188,9 @@ class Tick(NamedTuple):
 
 
 Event = (
-    Attached | Detached | Scanned | Joined | Lost | Register | RegisterMany | Unregister | Offered
-    | Validate | DropOffer | PullRefused | Advance | Ack | Report | Fence | Revoked | Confirmed
-    | Tick
+    Attached | Detached | Lend | Scanned | Joined | Lost | Register | RegisterMany | Unregister
+    | Offered | Validate | DropOffer | PullRefused | Advance | Ack | Report | Fence | Revoked
+    | Confirmed | Tick
 )  # fmt: skip
 
 
@@ -292,6 +301,13 @@ class SlabsChanged(NamedTuple):
     """Tell every member which memory nodes there are."""
 
 
+class Shrunk(NamedTuple):
+    """What the node does not lend any more is empty: its memory can go back to the host."""
+
+    node: str
+    slots: int
+
+
 class Note(NamedTuple):
     """Something a person may want to know: into the log and the list of recent events."""
 
@@ -301,5 +317,5 @@ class Note(NamedTuple):
 
 Effect = (
     Answer | Fail | Push | Admit | SetWord | SetMark | Publish | Know | Revoke | Close
-    | SlabsChanged | Note
+    | SlabsChanged | Shrunk | Note
 )  # fmt: skip

@@ -13,6 +13,8 @@ from polarless.control.decisions import (
     Event,
     HomeRefused,
     HomeTaken,
+    Lend,
+    Lent,
     Promote,
     Promoted,
     PromoteRefused,
@@ -26,6 +28,8 @@ from polarless.wire.control import MEMORY
 from polarless.wire.storage import TAIL, LogTail
 
 SMALL_CALL_S: Final = 2.0
+# The home gives up a little earlier, and says why.
+LEND_CALL_S: Final = 30.0
 
 
 class Calls:
@@ -92,6 +96,20 @@ class Calls:
         fields = dict(link.ready) if link else {}
         error = await self.attempt_home("attach_node", effect.name, address, fields)
         self._emit(Told(effect.name, "attach", effect.home_epoch, error))
+
+    async def lend(self, effect: Lend) -> None:
+        """Have the home use so much memory of a memory node; it empties what is above that."""
+        home = self._core.members.home()
+        error = "there is no home"
+        if home is not None:
+            try:
+                await self.call(
+                    home.name, "lend", effect.name, effect.memory_mb, deadline_s=LEND_CALL_S
+                )
+                error = ""
+            except PolarlessError as failed:
+                error = failed.message
+        self._emit(Lent(effect.name, effect.memory_mb, error))
 
     async def learn_epoch(self) -> None:
         """Ask storage for the epoch it holds."""

@@ -99,9 +99,9 @@ class ControlClient:
         values: dict[str, Any] = self.call("POST", "/failover", body, deadline_s=LONG_CALL_S)
         return values
 
-    def scale(self, ro: int) -> dict[str, Any]:
-        """Have so many readers; ``{"ro", "seconds"}`` once they serve."""
-        values: dict[str, Any] = self.call("POST", "/scale", {"ro": ro}, deadline_s=LONG_CALL_S)
+    def scale(self, **wanted: int) -> dict[str, Any]:
+        """Have so many readers (``ro``), ``memory_nodes`` or ``pool_mb``; returns once it is so."""
+        values: dict[str, Any] = self.call("POST", "/scale", wanted, deadline_s=LONG_CALL_S)
         return values
 
     def restart(self, role: str | None = None) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Crew:
         self._machine = machine
         self._data = data
         self._cluster = cluster
-        self._settings = settings
+        self.settings = settings
         self._config = config
         self._members = members
         self._python = python
@@ -71,7 +71,7 @@ class Crew:
         config = launch.node_config(
             member,
             self._members,
-            self._settings,
+            self.settings,
             cluster=self._cluster,
             data=str(self._data.root),
             run=str(self._data.run),

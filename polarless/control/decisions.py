@@ -98,6 +98,15 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """A memory node lends so much to the pool; or it does not, and why."""
+
+    name: str
+    memory_mb: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EpochSeen:
     """Storage holds this epoch."""
 
@@ -113,9 +122,11 @@ class SwitchAsked:
 
 @dataclass(frozen=True, slots=True)
 class ScaleAsked:
-    """So many readers are wanted."""
+    """So many readers, memory nodes, or MiB of the pool are wanted; None: as before."""
 
-    ro: int
+    ro: int | None = None
+    memory_nodes: int | None = None
+    pool_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,7 @@ class StopAsked:
 Event = (
     Begin | Ready | Pong | Ended | Tick | Promoted | PromoteRefused | HomeTaken | HomeRefused
     | Told | EpochSeen | SwitchAsked | StopAsked | ScaleAsked | RestartAsked | Wanted | SleepAsked
+    | Lent
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------- effects
@@ -229,6 +241,14 @@ class Detach:
 
 
 @dataclass(frozen=True, slots=True)
+class Lend:
+    """Have the home use so much memory of a memory node; `Lent` follows."""
+
+    name: str
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
 class LearnEpoch:
     """Ask storage for its epoch; `EpochSeen` follows."""
 
@@ -245,5 +265,5 @@ class Record:
 
 Effect = (
     Save | Start | Kill | Stop | TellFenced | Promote | TakeHome | TellHome | Attach | Detach
-    | LearnEpoch | Record
+    | LearnEpoch | Lend | Record
 )  # fmt: skip

@@ -30,6 +30,8 @@ def reconcile_shape(picture: Picture, now: float) -> None:
     members = picture.members
     for name, since in list(picture.leaving.items()):
         member = members[name]
+        if member.kind != COMPUTE:
+            continue
         if member.role == RW:
             # It was promoted meanwhile, and is needed.
             del picture.leaving[name]

@@ -31,6 +31,7 @@ from polarless.control.decisions import (
     HomeRefused,
     HomeTaken,
     LearnEpoch,
+    Lent,
     Pong,
     Promoted,
     PromoteRefused,
@@ -47,6 +48,7 @@ from polarless.control.decisions import (
     Wanted,
 )
 from polarless.control.elastic import begin_rolling, idle_since, next_rolling, sleep, wake
+from polarless.control.elastic_memory import lent
 from polarless.control.membership import (
     FENCED,
     HUNG,
@@ -94,8 +96,10 @@ class Failover(Picture):
                 self._switch_asked(target, now)
             case Begin(adopted):
                 self._begin(adopted, now)
-            case ScaleAsked(ro):
-                self.ro_wanted = ro
+            case ScaleAsked():
+                self._scale_asked(event)
+            case Lent():
+                lent(self, event, now)
             case RestartAsked(role):
                 begin_rolling(self, role)
             case Wanted():
@@ -298,6 +302,14 @@ class Failover(Picture):
             self.members[event.name].home_epoch = event.home_epoch
         elif event.kind == "attach" and self.members[event.name].is_live:
             self.attached[event.name] = event.home_epoch
+
+    def _scale_asked(self, event: ScaleAsked) -> None:
+        if event.ro is not None:
+            self.ro_wanted = event.ro
+        if event.memory_nodes is not None:
+            self.memory_wanted = event.memory_nodes
+        if event.pool_mb is not None:
+            self.pool_mb = event.pool_mb
 
     def _wake(self, now: float) -> None:
         if self.asleep:

@@ -6,7 +6,8 @@
     GET  /events                  decisions that are kept in memory
     GET  /nodes/NAME              a node's own counters
     POST /failover {"to": name?}  the event that says how it went
-    POST /scale {"ro": number}    {"ro", "seconds"} once so many readers serve
+    POST /scale {"ro": number?, "memory_nodes": number?, "pool_mb": number?}
+                                  the same and {"seconds"} once it is so
     POST /restart {"role": role?} {"restarted", "seconds"} once all were restarted in turn
     POST /sleep                   {"asleep"}: all compute is released until a client comes
     POST /down                    {"killed": [names]} once all nodes have ended
@@ -127,10 +128,15 @@ class Api:
         return web.json_response(await self._service.switch(target))
 
     async def _scale(self, request: web.Request) -> web.Response:
-        ro = (await _body(request)).get("ro")
-        if type(ro) is not int:
-            raise CallerMistake("'ro' must be a number of readers")
-        return web.json_response(await self._service.scale(ro))
+        body = await _body(request)
+        for key, value in body.items():
+            if key not in ("ro", "memory_nodes", "pool_mb"):
+                raise CallerMistake(f"there is nothing called {key!r} to scale")
+            if type(value) is not int:
+                raise CallerMistake(f"{key!r} must be a number")
+        if not body:
+            raise CallerMistake("say what is to be scaled: ro, memory_nodes or pool_mb")
+        return web.json_response(await self._service.scale(**body))
 
     async def _restart(self, request: web.Request) -> web.Response:
         role = (await _body(request)).get("role")

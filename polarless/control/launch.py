@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from polarless.config import HOST, ClusterConfig
 from polarless.control.membership import Member, Membership
 from polarless.wire.control import COMPUTE, HOME, MEMORY, PACKAGES, PROXY, STORAGE
+
+RESERVE_MB_MIN: Final = 1024
+RESERVE_TIMES: Final = 4
 
 
 def node_config(
@@ -40,7 +43,9 @@ def node_config(
         del config["storage"]
     elif member.kind == MEMORY:
         config["home"] = member.role == HOME
-        config["memory_mb"] = max(1, settings.pool_mb // settings.memory_node_count)
+        config["memory_mb"] = settings.memory_node_mb
+        # Addresses cost nothing, and a pool that has none left cannot grow without a restart.
+        config["reserve_mb"] = max(RESERVE_MB_MIN, RESERVE_TIMES * settings.memory_node_mb)
     elif member.kind == PROXY:
         config |= {
             "serve_fd": serve_fd,
@@ -65,9 +70,10 @@ def node_config(
 def topology(members: Membership, leaving: Iterable[str]) -> dict[str, Any]:
     """The compute nodes, as a proxy is told of them."""
     computes = [m for m in members.of_kind(COMPUTE) if m.has_process and m.sql]
+    names = {member.name for member in computes}
     return {
         "nodes": {member.name: member.sql for member in computes},
-        "draining": [name for name in leaving if name in members],
+        "draining": [name for name in leaving if name in names],
     }
 
 

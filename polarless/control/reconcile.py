@@ -23,6 +23,7 @@ from polarless.control.decisions import (
     TellHome,
 )
 from polarless.control.elastic import reconcile_shape
+from polarless.control.elastic_memory import reconcile_memory, share_mb
 from polarless.control.membership import (
     ENDED,
     HUNG,
@@ -95,6 +96,12 @@ class Picture:
         # Readers beside the writer; those that are leaving, and since when.
         self.ro_wanted = max(0, len(members.of_kind(COMPUTE)) - 1)
         self.leaving: dict[str, float] = {}
+        # Memory nodes, and the MiB of all of them together (0: not for this control to say); what
+        # each is known to lend, and when one that could not is asked again.
+        self.memory_wanted = len(members.of_kind(MEMORY))
+        self.pool_mb = 0
+        self.lent: dict[str, int] = {}
+        self.lend_at: dict[str, float] = {}
         # All compute is released until a client comes.
         self.asleep = False
         self.idle_timeout_s = 0.0
@@ -107,6 +114,7 @@ class Picture:
     def reconcile(self, now: float) -> None:
         """Emit what is missing."""
         self._reconcile_home(now)
+        reconcile_memory(self, now)
         reconcile_shape(self, now)
         if not self.asleep:
             self._reconcile_writer(now)
@@ -228,6 +236,8 @@ class Picture:
             self.save()
             if self.loss is not None and self.loss.previous:
                 self.record("cold-start", member.name, f"because {self.loss.reason}")
+        if member.kind == MEMORY:
+            self.lent[member.name] = share_mb(self)
         member.epoch = self.epoch
         member.home_epoch = self.home_epoch
         member.on("start", now)

@@ -26,6 +26,7 @@ from polarless.control.decisions import (
     HomeTaken,
     Kill,
     LearnEpoch,
+    Lend,
     Promote,
     Promoted,
     Ready,
@@ -44,6 +45,7 @@ from polarless.control.decisions import (
     Tick,
 )
 from polarless.control.elastic import all_well
+from polarless.control.elastic_memory import share_mb
 from polarless.control.failover import Failover
 from polarless.control.launch import topology
 from polarless.control.membership import ENDED, SERVING, Member, Membership
@@ -52,7 +54,7 @@ from polarless.kernel.world import World
 from polarless.net.datadir import DataDirectory
 from polarless.net.logs import rotate
 from polarless.net.processes import Machine, ProcessId
-from polarless.wire.control import COMPUTE, CONTROL, PROXY, sql_url
+from polarless.wire.control import COMPUTE, CONTROL, MEMORY, PROXY, sql_url
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,8 @@ class Service:
             spawn=self._spawn,
         )
         self.core.ro_wanted = settings.ro_count
+        self.core.memory_wanted = settings.memory_node_count
+        self.core.pool_mb = settings.pool_mb
         self.core.idle_timeout_s = settings.idle_timeout_s
         # Proxy -> what it was told last, and its pid then.
         self._told: dict[str, tuple[int, dict[str, Any]]] = {}
@@ -171,30 +175,49 @@ class Service:
             f"the switch did not end within {limit_s:.0f} s", hint="see `polarless status`"
         )
 
-    async def scale(self, ro: int) -> dict[str, Any]:
-        """Have so many readers; how long it took until they serve, in seconds.
+    async def scale(
+        self,
+        ro: int | None = None,
+        memory_nodes: int | None = None,
+        pool_mb: int | None = None,
+    ) -> dict[str, Any]:
+        """Have so many readers, memory nodes and MiB; what there is now, and after how long.
 
         Raises CallerMistake for a number that cannot be, `DeadlineExceeded`.
         """
         began = self._clock.now()
+        asked = {"ro_count": ro, "memory_node_count": memory_nodes, "pool_mb": pool_mb}
+        given = {key: value for key, value in asked.items() if value is not None}
         try:
-            settings = parse_cluster({**self.saved["settings"], "ro_count": ro})
+            settings = parse_cluster({**self.saved["settings"], **given})
         except ValueError as error:
             raise CallerMistake(str(error)) from None
         self.save({"settings": settings.to_json()})
-        self.emit(ScaleAsked(ro))
-        await self._until(
-            lambda: (
-                self.core.asleep
-                or (
-                    not self.core.leaving
-                    and sum(m.state == SERVING for m in self.core.members.of_kind(COMPUTE))
-                    == 1 + ro
-                )
-            ),
-            f"{ro} readers",
+        self.crew.settings = settings
+        self.emit(ScaleAsked(ro, memory_nodes, pool_mb))
+        text = f"{settings.ro_count} readers, {settings.memory_node_count} memory nodes"
+        await self._until(self._has_shape, f"{text}, {settings.pool_mb} MiB")
+        return {
+            "ro": settings.ro_count,
+            "memory_nodes": settings.memory_node_count,
+            "pool_mb": settings.pool_mb,
+            "seconds": round(self._clock.now() - began, 3),
+        }
+
+    def _has_shape(self) -> bool:
+        """Whether as many serve, and lend as much, as is wanted."""
+        core = self.core
+        if core.leaving:
+            return False
+        memories = core.members.of_kind(MEMORY)
+        computes = core.members.of_kind(COMPUTE)
+        return (
+            len(memories) == core.memory_wanted
+            and all(
+                m.state == SERVING and core.lent.get(m.name) == share_mb(core) for m in memories
+            )
+            and (core.asleep or sum(m.state == SERVING for m in computes) == 1 + core.ro_wanted)
         )
-        return {"ro": ro, "seconds": round(self._clock.now() - began, 3)}
 
     async def restart(self, role: str | None) -> dict[str, Any]:
         """Restart everybody, or those of a role, in turn; names and seconds."""
@@ -311,6 +334,8 @@ class Service:
                 self._spawn(self.calls.detach(name), f"detach {name}")
             case TellFenced(name, epoch):
                 self._spawn(self.calls.fence(name, epoch), f"fence {name}")
+            case Lend():
+                self._spawn(self.calls.lend(effect), f"lend {effect.name}")
             case LearnEpoch():
                 self._spawn(self.calls.learn_epoch(), "learn epoch")
 

@@ -93,6 +93,10 @@ class SharedRegion(Protocol):
     name: str
     buffer: memoryview
 
+    def give_back(self, start: int, end: int) -> None:
+        """The creator needs these bytes no more: they read as zeros, and whole pages of them go
+        back to the host."""
+
     def close(self) -> None:
         """Unmap; the creator also removes the name."""
 

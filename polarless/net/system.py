@@ -123,6 +123,16 @@ class _Region:
             os.close(fd)
         self.buffer = memoryview(self._map)
 
+    def give_back(self, start: int, end: int) -> None:
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = end if end == len(self.buffer) else end // mmap.PAGESIZE * mmap.PAGESIZE
+        if first >= last:
+            self.buffer[start:end] = bytes(end - start)
+            return
+        self.buffer[start:first] = bytes(first - start)
+        self.buffer[last:end] = bytes(end - last)
+        self._map.madvise(mmap.MADV_REMOVE, first, last - first)
+
     def close(self) -> None:
         if self._owner:
             with contextlib.suppress(FileNotFoundError):

@@ -1,0 +1,100 @@
+"""Memory comes and goes while clients work: nobody fails, and no page is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from polarless.local import LocalCluster
+from polarless.net.datadir import shared_memory_names
+from tests.cluster.conftest import assert_nothing_left
+from tests.cluster.ledger import Ledger
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def running(data: Path) -> Iterator[LocalCluster]:
+    """A cluster whose caches hold a part of the data, so that reads go to the pool."""
+    cluster = LocalCluster(data, ro=1, pool_mb=64, cache_mb=4)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        for event in cluster.events():
+            print(event["at"][11:23], event["event"], event["node"], event["text"])
+        cluster.stop()
+    assert_nothing_left(cluster)
+
+
+def pool(cluster: LocalCluster) -> dict[str, Any]:
+    home: dict[str, Any] = cluster.control.node(cluster.node("home").name)["home"]
+    return home
+
+
+def shared_bytes(cluster: LocalCluster) -> int:
+    """What the host keeps in memory for the slabs."""
+    names = shared_memory_names(cluster.data.cluster())
+    return sum(os.stat(f"/dev/shm/{name}").st_blocks * 512 for name in names)
+
+
+async def sum_of_all(connection: asyncpg.Connection) -> int:
+    found: int = await connection.fetchval("select sum(id) from wide")
+    return found
+
+
+@pytest.mark.allow_log("detached: control took it away")
+async def test_pool_and_memory_nodes_by_number_under_load(running: LocalCluster) -> None:
+    connection = await asyncpg.connect(running.url)
+    await connection.execute("create table wide (id int primary key, filler text)")
+    rows = [(number, "x" * 800) for number in range(ROWS)]
+    await connection.copy_records_to_table("wide", records=rows)
+    expected = sum(range(ROWS))
+
+    # A scan leaves the pool as it is; what is asked for by its key is put there.
+    async def read_until(page_count: int) -> None:
+        for number in range(0, ROWS * 5, 20):
+            key = number % ROWS
+            assert await connection.fetchval("select id from wide where id = $1", key) == key
+            if number % 1000 == 0 and pool(running)["pages"] >= page_count:
+                return
+        raise AssertionError(f"{pool(running)['pages']} pages, not {page_count}")
+
+    ledger = Ledger(running)
+    async with ledger.running():
+        await ledger.progress()
+        await read_until(400)
+        full = pool(running)["pages"]
+        used = shared_bytes(running)
+        await asyncio.to_thread(running.scale, pool_mb=4)
+        small = pool(running)["pages"]
+        assert small <= 2 * (2 * 1024 * 1024 // 16448) < full
+        assert shared_bytes(running) < used / 2
+        assert await sum_of_all(connection) == expected
+        await asyncio.to_thread(running.scale, pool_mb=64)
+        await read_until(small + 100)
+        await asyncio.to_thread(running.scale, memory_nodes=3)
+        await ledger.progress()
+        await asyncio.to_thread(running.scale, memory_nodes=2)
+        # The size is known to whoever starts as a memory node or as the home.
+        await asyncio.to_thread(running.kill, "home")
+        await asyncio.to_thread(running.wait_until_serving)
+        await ledger.progress()
+        assert await sum_of_all(connection) == expected
+    await ledger.check()
+    assert not ledger.errors, ledger.errors
+    sizes = [
+        running.control.node(node.name)["memory_mb"]
+        for node in running.nodes()
+        if node.role in ("home", "memory")
+    ]
+    assert sizes == [32, 32]
+    await connection.close()

@@ -1,0 +1,89 @@
+"""Slabs that lend more and fewer slots while pages are in them."""
+
+from __future__ import annotations
+
+from memory_pool.directory.members import Members
+from memory_pool.slots import FREE
+from memory_pool.tables import LEFTOVERS_MAX, PageTables
+
+
+def tables(slots: int = 8, slabs: int = 2) -> tuple[PageTables, Members]:
+    made, members = PageTables(1), Members()
+    for slab in range(slabs):
+        made.attach("mem1", slab, slots // slabs, None)
+    members.admit(1, "c1", 7)
+    return made, members
+
+
+def fill(made: PageTables, members: Members, count: int, *, held: bool = False) -> None:
+    member = members.get(1)
+    assert member is not None
+    for page_id in range(1, count + 1):
+        if held:
+            made.register(page_id, member.place, scan=False)
+        offer = made.offer(page_id, 5, member, scan=False)
+        assert offer is not None
+        table, slot, _ = offer
+        assert made.validate(member, table.base + slot, lsn=5, as_of=5, mark=5)
+
+
+def test_fewer_slots_are_lent_over_all_slabs_and_the_rest_is_emptied() -> None:
+    made, members = tables()
+    fill(made, members, 8, held=True)
+    made.capacity.lend("mem1", 5)
+    assert made.capacity.lent("mem1") == 5
+    assert made.empty_leftovers() == ["mem1"]
+    assert made.empty_leftovers() == []
+    made.check()
+    assert len(made.addresses) == 5
+    assert made.stats.dropped == 3
+    assert [table.limit for table in made.capacity] == [4, 1]
+
+
+def test_emptying_goes_in_small_steps_from_the_end() -> None:
+    made, members = tables(slots=LEFTOVERS_MAX + 10, slabs=1)
+    fill(made, members, LEFTOVERS_MAX + 10)
+    made.capacity.lend("mem1", 4)
+    assert made.empty_leftovers() == []
+    assert len(made.addresses) == 10
+    made.check()
+    assert made.empty_leftovers() == ["mem1"]
+    assert len(made.addresses) == 4
+    made.check()
+
+
+def test_a_slot_that_is_being_written_is_waited_for() -> None:
+    made, members = tables()
+    member = members.get(1)
+    assert member is not None
+    offers = [made.offer(page_id, 5, member, scan=False) for page_id in range(1, 9)]
+    made.capacity.lend("mem1", 0)
+    assert made.empty_leftovers() == []
+    for offer in offers:
+        assert offer is not None
+        made.validate(member, offer[0].base + offer[1], lsn=5, as_of=5, mark=5)
+    assert made.empty_leftovers() == ["mem1"]
+    assert not made.addresses
+    assert all(table.count(FREE) == table.slot_count for table in made.capacity)
+    assert made.offer(1, 6, member, scan=False) is None
+
+
+def test_more_slots_are_used_at_once() -> None:
+    made, members = tables()
+    made.capacity.lend("mem1", 2)
+    fill(made, members, 2, held=True)
+    member = members.get(1)
+    assert member is not None
+    assert made.offer(9, 5, member, scan=False) is None
+    made.capacity.lend("mem1", 3)
+    assert made.offer(9, 5, member, scan=False) is not None
+    made.check()
+
+
+def test_a_detached_node_shrinks_no_more() -> None:
+    made, members = tables()
+    fill(made, members, 8)
+    made.capacity.lend("mem1", 1)
+    made.detach("mem1", members)
+    assert made.empty_leftovers() == []
+    made.check()
