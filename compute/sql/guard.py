@@ -143,8 +143,10 @@ class GuardedPlanner:
     def _need(self, session: SessionLike, schema: str | None, name: str, privilege: str) -> None:
         if schema in (PG_CATALOG, "information_schema"):
             return
-        if schema != "polarless" and self._planner.catalog(session).find(name, schema) is None:
-            return  # not a table: there is nothing to protect, and the planner says what it is
+        catalog = self._planner.catalog(session)
+        known = catalog.find(name, schema) or catalog.views.get((schema or PUBLIC, name))
+        if schema != "polarless" and known is None:
+            return  # nothing to protect, and the planner says what it is
         if not self._access.current().allows(self._user, schema or PUBLIC, name, privilege):
             raise CallerMistake(
                 f"permission denied for table {name}",

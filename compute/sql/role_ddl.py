@@ -265,7 +265,8 @@ def _grant(reader: Reader, catalog_of: CatalogOf, *, give: bool) -> Plan:
         if wanted is None:
             wanted = [key for key in catalog.tables if key[0] == schema]
         for found_schema, table in wanted:
-            if catalog.find(table, found_schema) is None:
+            view = catalog.views.get((found_schema or PUBLIC, table))
+            if catalog.find(table, found_schema) is None and view is None:
                 raise unknown_table(table)
         txn, tree = transaction_of(session), session.engine.catalog_tree
         for name in roles:

@@ -121,6 +121,7 @@ def test_roles_from_the_first_password_to_the_last(cluster: LocalCluster) -> Non
         psycopg.connect(through.replace("bob:bob", "bob:wrong"))
 
     _bob(cluster)
+    _views(cluster)
     boss = psycopg.connect(as_user(cluster, "boss", "let's%20go"), autocommit=True)
     with boss:
         assert boss.execute("select v from secret").fetchone() == ("s",)
@@ -135,6 +136,30 @@ def test_roles_from_the_first_password_to_the_last(cluster: LocalCluster) -> Non
         boss.execute("drop role boss")
     with psycopg.connect(as_user(cluster, "anybody")) as anybody:
         assert anybody.execute("select v from secret").fetchone() == ("s",)
+
+
+def _views(cluster: LocalCluster) -> None:
+    """A view is granted for itself, and shows what its tables do not; catalogs say who may what."""
+    boss = psycopg.connect(as_user(cluster, "boss", "let's%20go"), autocommit=True)
+    bob = psycopg.connect(as_user(cluster, "bob", "bob"), autocommit=True)
+    with boss, bob:
+        boss.execute("create view peek as select upper(v) as v from secret")
+        refused("42501", lambda: bob.execute("select * from peek"))
+        # Queries that DuckDB runs are no way around either.
+        refused("42501", lambda: bob.execute("select 1 from open o, secret s"))
+        refused("42501", lambda: bob.execute("select (select count(*) from peek)"))
+        boss.execute("grant select on peek to bob")
+        assert bob.execute("select p.v from peek p join (select 1) o on true").fetchall() == [
+            ("S",)
+        ]
+        found = bob.execute(
+            "select has_table_privilege('open', 'select'), has_table_privilege('secret', 'select')"
+        )
+        assert found.fetchone() == (True, False)
+        roles = bob.execute("select rolname from pg_roles where rolsuper").fetchall()
+        assert roles == [("boss",)]
+        boss.execute("revoke all on peek from bob")
+        boss.execute("drop view peek")
 
 
 def _bob(cluster: LocalCluster) -> None:
