@@ -42,6 +42,23 @@ class Book(Base):
     title: orm.Mapped[str] = orm.mapped_column(sa.Text)
 
 
+class Parent(Base):
+    __tablename__ = "parent"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(20), unique=True)
+    rank: orm.Mapped[int] = orm.mapped_column(sa.Integer, index=True, server_default="1")
+    children: orm.Mapped[list[Child]] = orm.relationship(back_populates="parent")
+    __table_args__ = (sa.CheckConstraint("rank > 0", name="rank_is_positive"),)
+
+
+class Child(Base):
+    __tablename__ = "child"
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    parent_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("parent.id", ondelete="CASCADE"))
+    name: orm.Mapped[str]
+    parent: orm.Mapped[Parent] = orm.relationship(back_populates="children")
+
+
 BY_AUTHOR = (
     sa.select(Author.name, sa.func.count(Book.id))
     .join(Book, Book.author_id == Author.id, isouter=True)
@@ -123,6 +140,46 @@ def test_sqlalchemy_with_psycopg(filled: str) -> None:
         assert rows.all() == [(1, 3), (2, None)]
         has_book = sa.exists().where(Book.author_id == Author.id)
         assert session.scalars(sa.select(Author.id).where(has_book)).all() == [1]
+    engine.dispose()
+
+
+def test_sqlalchemy_relationships_and_constraints(filled: str) -> None:
+    engine = sa.create_engine(sqlalchemy_url(filled, "psycopg"))
+    with orm.Session(engine) as session, session.begin():
+        session.add_all(
+            Parent(name=f"p{i}", children=[Child(name=f"c{i}{j}") for j in range(i)])
+            for i in range(3)
+        )
+    with orm.Session(engine) as session:
+        for load in (orm.selectinload, orm.joinedload, orm.subqueryload, orm.lazyload):
+            query = sa.select(Parent).options(load(Parent.children)).order_by(Parent.name)
+            found = session.scalars(query).unique().all()
+            names = [sorted(c.name for c in p.children) for p in found]
+            assert names == [[], ["c10"], ["c20", "c21"]]
+            session.expunge_all()
+        text = sa.select(Parent.name).where(Parent.children.any(Child.name == "c21"))
+        assert session.scalars(text).all() == ["p2"]
+        # Bulk changes by a query.
+        ids = sa.select(Child.parent_id).group_by(Child.parent_id).having(sa.func.count() > 1)
+        session.execute(sa.update(Parent).where(Parent.id.in_(ids)).values(rank=7))
+        assert session.scalars(sa.select(Parent.rank).order_by(Parent.name)).all() == [1, 1, 7]
+        session.execute(sa.delete(Parent).where(Parent.name == "p2"))
+        assert session.scalar(sa.select(sa.func.count(Child.id))) == 1
+        session.rollback()
+    for wrong, state in (({"name": "p1"}, "23505"), ({"name": "q", "rank": -1}, "23514")):
+        with orm.Session(engine) as session, pytest.raises(sa.exc.IntegrityError) as caught:
+            session.execute(sa.insert(Parent).values(**wrong))
+        assert getattr(caught.value.orig, "sqlstate", "") == state
+    inspector = sa.inspect(engine)
+    (key,) = inspector.get_foreign_keys("child")
+    assert (key["constrained_columns"], key["referred_table"]) == (["parent_id"], "parent")
+    assert key["options"] == {"ondelete": "CASCADE"}
+    assert {i["name"]: i["unique"] for i in inspector.get_indexes("parent")} == {
+        "ix_parent_rank": False, "parent_name_key": True,
+    }  # fmt: skip
+    assert [u["column_names"] for u in inspector.get_unique_constraints("parent")] == [["name"]]
+    assert [c["name"] for c in inspector.get_check_constraints("parent")] == ["rank_is_positive"]
+    assert "nextval" in str(inspector.get_columns("parent")[0]["default"])
     engine.dispose()
 
 
@@ -255,7 +312,7 @@ def test_psql_runs_a_script_of_backslash_commands(filled: str) -> None:
     assert done.returncode == 0
     for expected in (
         '"book_pkey" PRIMARY KEY, btree (id)',
-        " public | author_pkey | index |",
+        " author_pkey ",
         " name   | character varying(30) |           | not null |",
         'primary key, btree, for table "public.author"',
         'Table "pg_catalog.pg_class"',
