@@ -146,7 +146,7 @@ def _emit_null_test(out: Emitter, pairs: list[tuple[Node, str]], action: str) ->
 
 def choose(table: Table, where: Node | None) -> Access:
     """The best access for a WHERE clause."""
-    conjuncts = _conjuncts(where)
+    conjuncts = conjuncts_of(where)
     equals: dict[int, tuple[Node, Node]] = {}
     for node in conjuncts:
         found = _comparison(node)
@@ -221,7 +221,8 @@ def _find_ends(access: Access, conjuncts: list[Node], column: int) -> set[int]:
     return used
 
 
-def _conjuncts(where: Node | None) -> list[Node]:
+def conjuncts_of(where: Node | None) -> list[Node]:
+    """What all has to hold."""
     if where is None:
         return []
     result: list[Node] = []

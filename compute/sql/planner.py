@@ -28,6 +28,7 @@ from compute.sql.copy import plan_copy
 from compute.sql.copy_out import plan_copy_out
 from compute.sql.expressions import ParamSlot
 from compute.sql.index_ddl import plan_create_index
+from compute.sql.lock_run import LockBound
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import (
     ANY_VERSION,
@@ -38,11 +39,12 @@ from compute.sql.plan import (
     SessionLike,
     command_complete,
 )
+from compute.sql.referring import References, referring_to
 from compute.sql.relation_ddl import plan_relations
 from compute.sql.role_ddl import plan_roles
 from compute.sql.rowcode import describe
 from compute.sql.select import NotAShape, Output, understand
-from compute.sql.select_run import SelectBound, is_fast
+from compute.sql.select_run import SelectBound, is_fast, is_point
 from compute.sql.shapes import Shape
 from compute.sql.syntax import (
     PARAM,
@@ -404,6 +406,19 @@ class Planner:
             except CallerMistake as second:
                 # It is worth hearing of another reason only.
                 raise (error if second.sqlstate == error.sqlstate else second) from None
+        if found.lock:
+            return Plan(
+                "query",
+                parameters.settle(),
+                tuple(describe(output.name, output.node) for output in found.outputs),
+                self.engine.catalog_version,
+                writes=True,
+                fast=is_point(found),
+                verb="SELECT FOR UPDATE",
+                binder=lambda plan, params, results: LockBound(
+                    plan, found, parameters.slots, params, results
+                ),
+            )
         return Plan(
             "query",
             parameters.settle(),
@@ -463,7 +478,8 @@ class Planner:
         catalog = self.catalog(session)
         types = tuple(slot.type for slot in parameters.slots)
         try:
-            return self._change(understand_it(tree, catalog, parameters, text), parameters, verb)
+            found = understand_it(tree, catalog, parameters, text)
+            return self._change(found, catalog, parameters, verb)
         except CallerMistake as error:
             if isinstance(error, NotAShape) or not by_query(tree):
                 raise
@@ -474,7 +490,12 @@ class Planner:
             except CallerMistake as second:
                 raise (error if second.sqlstate == error.sqlstate else second) from None
 
-    def _change(self, found: Update, parameters: Parameters, verb: str) -> Plan:
+    def _change(self, found: Update, catalog: Catalog, parameters: Parameters, verb: str) -> Plan:
+        table = found.access.table
+        columns = None if found.assignments is None else {index for index, _ in found.assignments}
+        referring = referring_to(table, catalog, columns)
+        if referring:
+            found.after = References(self, table, referring)
         return self._write(
             parameters,
             found.returning,
@@ -482,7 +503,7 @@ class Planner:
             lambda plan, params, results: UpdateBound(
                 plan, found, parameters.slots, params, results
             ),
-            fast=bool(found.access.point) and not found.changes_key,
+            fast=bool(found.access.point) and not found.changes_key and not referring,
         )
 
     def _write(

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlglot import exp
 
 from compute.sql import operators
-from compute.sql.access import Access, choose
+from compute.sql.access import Access, choose, conjuncts_of
 from compute.sql.binder import (
     Binder,
     Parameters,
@@ -81,6 +81,9 @@ class Select:
     reverse: bool = False
     limit: Node | None = None
     offset: Node | None = None
+    # FOR UPDATE and its kin: "wait", "nowait" or "skip". Then `conditions` is all of WHERE.
+    lock: str = ""
+    conditions: list[Node] = field(default_factory=list)
 
 
 class NotAShape(CallerMistake):
@@ -96,7 +99,7 @@ def arg(node: Any, name: str) -> Any:
 _REFUSED: Final = {
     "with": "WITH", "joins": "a join", "laterals": "LATERAL", "windows": "WINDOW",
     "qualify": "QUALIFY", "into": "SELECT INTO", "connect": "CONNECT BY", "match": "MATCH",
-    "pivots": "PIVOT", "sample": "TABLESAMPLE", "locks": "SELECT FOR UPDATE or SHARE",
+    "pivots": "PIVOT", "sample": "TABLESAMPLE",
     "cluster": "CLUSTER BY", "distribute": "DISTRIBUTE BY", "sort": "SORT BY",
     "settings": "SETTINGS", "format": "FORMAT", "prewhere": "PREWHERE", "fetch": "FETCH",
 }  # fmt: skip
@@ -134,7 +137,32 @@ def understand(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -
     _use_key_order(found)
     _limits(tree, binder, found)
     _resolve_unknown(found)
+    if tree.args.get("locks"):
+        _lock(tree, found, scope)
     return found
+
+
+def _lock(tree: Any, found: Select, scope: Scope) -> None:
+    """FOR UPDATE, SHARE, ... [OF table] [NOWAIT | SKIP LOCKED]."""
+    what = "FOR UPDATE" if tree.args["locks"][0].args.get("update") else "FOR SHARE"
+    if found.grouped or found.distinct or found.access is None:
+        clause = "DISTINCT clause" if found.distinct else "aggregate functions or GROUP BY clause"
+        if found.access is None:
+            return
+        raise CallerMistake(f"{what} is not allowed with {clause}", sqlstate="0A000")
+    found.lock = "wait"
+    for lock in tree.args["locks"]:
+        for target in lock.expressions or ():
+            if identifier(target.this) != scope.alias:
+                raise CallerMistake(
+                    f'relation "{identifier(target.this)}" in {what} clause not found in FROM '
+                    "clause",
+                    sqlstate="42P01",
+                )
+        wait = lock.args.get("wait")
+        if wait is not None:
+            found.lock = "nowait" if wait else "skip"
+    found.conditions = conjuncts_of(found.where)
 
 
 # -------------------------------------------------------------------------------------------- FROM

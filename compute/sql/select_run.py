@@ -209,7 +209,7 @@ class Reader:
         else:
             self._step = rows_step(found, slots, results)
             self._finish = None
-        self._limits = _limit_function(found, slots)
+        self._limits = limit_function(found, slots)
 
     def gatherer(self, session: SessionLike, values: Any) -> Gatherer:
         """A fresh one. Raises 2201W, 2201X."""
@@ -405,7 +405,8 @@ def is_fast(found: Select) -> bool:
     return found.limit is not None and not found.order and not found.grouped and not access.rest
 
 
-def _limit_function(found: Select, slots: list[ParamSlot]) -> Callable[[Any, Any], Any] | None:
+def limit_function(found: Select, slots: list[ParamSlot]) -> Callable[[Any, Any], Any] | None:
+    """``limits(session, P)``: LIMIT and OFFSET; None if there are none."""
     if found.limit is None and found.offset is None:
         return None
     out = start_step(slots)
