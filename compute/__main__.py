@@ -4,6 +4,9 @@ FILE is JSON, written by control: ``node``, ``cluster`` (hex), ``role`` (rw or r
 ``storage``, ``home`` (addresses), ``host``, ``port``, ``sql_port``, ``serve_fd`` (the inherited
 listening socket of the cluster's URL, or null), ``share_path``, ``cache_mb``, ``shared_memory``.
 
+With ``--wait`` the process imports everything and then waits for a line of JSON on its standard
+input: ``config`` (the FILE to use), ``output``, ``errors`` (where to write). It ends at its end.
+
 Prints one READY line when it serves. Exit codes: 0 after SIGTERM or ``stop``, 1 if it could not
 start or broke, 2 for a mistake in FILE, 3 when it was fenced by a higher epoch.
 """
@@ -69,11 +72,28 @@ async def main(settings: dict[str, Any]) -> int:
     os._exit(code)
 
 
+def wait_to_be_told() -> Path | None:
+    """Where the configuration is, once control needs this process; None if it never will."""
+    line = sys.stdin.readline()
+    if not line:
+        return None
+    said = json.loads(line)
+    for number, path in ((1, said["output"]), (2, said["errors"])):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    return Path(said["config"])
+
+
 def start() -> int:
     """Read the configuration and run; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m compute", description=__doc__)
     parser.add_argument("--config", required=True, type=Path)
-    path = parser.parse_args().config
+    parser.add_argument("--wait", action="store_true", help="be told by standard input who to be")
+    options = parser.parse_args()
+    path = wait_to_be_told() if options.wait else options.config
+    if path is None:
+        return 0
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
         setup(settings["node"])

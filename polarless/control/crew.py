@@ -15,6 +15,7 @@ from polarless.control.decisions import Ended, Event
 from polarless.control.link import Link
 from polarless.control.membership import STARTING, Member, Membership
 from polarless.control.offline import config_path, running, stop_tiers
+from polarless.control.spare import Spare
 from polarless.kernel.world import World
 from polarless.net.datadir import (
     DataDirectory,
@@ -53,6 +54,7 @@ class Crew:
         self.links: dict[str, Link] = {}
         # Node -> its ports, kept over restarts so that others find it again.
         self.ports = ports
+        self.spare = Spare(machine, data, python)
         self._world = world
         self._machine = machine
         self._data = data
@@ -81,12 +83,22 @@ class Crew:
         )
         name = member.name
         self._data.write(f"run/{name}.config.json", config)
+        inherits = member.kind == self._members.url_kind
+        spare = self.spare.take() if member.kind == COMPUTE and not inherits else None
+        if spare is not None:
+            # Its record is what it is known by: its command line says no name.
+            with open(self._data.run / f"{name}.ready", "wb"):
+                pass
+            self.follow(member, spare)
+            self.remember(member)
+            self.spare.begin(spare, name)
+            return
         process = self._machine.spawn(
             launch.command(self._python, member, config_path(self._data, name)),
             output=self._data.run / f"{name}.ready",
             errors=self._data.logs / f"{name}.log",
-            inherit=(self._serve_fd,) if member.kind == self._members.url_kind else (),
-            environment={"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
+            inherit=(self._serve_fd,) if inherits else (),
+            environment=launch.ENVIRONMENT,
         )
         self.follow(member, process)
         self.remember(member)
@@ -159,6 +171,7 @@ class Crew:
 
     def close(self) -> None:
         """Let go of all; they go on."""
+        self.spare.close()
         for link in self.links.values():
             link.close()
 

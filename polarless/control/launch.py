@@ -77,6 +77,14 @@ def topology(members: Membership, leaving: Iterable[str]) -> dict[str, Any]:
     }
 
 
+ENVIRONMENT: Final = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+
+
+def compute_command(python: str, config: str) -> list[str]:
+    """How a compute node's process is started, be it one that has to wait for its name."""
+    return [python, "-P", "-m", PACKAGES[COMPUTE], "--config", config]
+
+
 def command(python: str, member: Member, config_path: str) -> list[str]:
     """How the process is started. ``-P``: not a module of that name in the user's folder."""
     return [python, "-P", "-m", PACKAGES[member.kind], "--config", config_path]

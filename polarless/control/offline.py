@@ -11,6 +11,8 @@ from polarless.net.processes import Machine, ProcessId, identify, is_stopped, st
 from polarless.wire.control import COMPUTE, CONTROL, KINDS, MEMORY, PROXY, STORAGE, sql_url
 
 CONTROL_GRACE_S = 3.0
+# Names the files of a compute process that is no node yet.
+SPARE = "spare"
 
 
 def control_processes(data: DataDirectory) -> list[ProcessId]:
@@ -23,7 +25,9 @@ def control_processes(data: DataDirectory) -> list[ProcessId]:
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"polarless.control" in arguments and str(data.root).encode() in arguments:
+        is_control = b"polarless.control" in arguments and str(data.root).encode() in arguments
+        # A spare ends with control, but not while it is still being imported.
+        if is_control or arguments[-3:-1] == [config_path(data, SPARE).encode(), b"--wait"]:
             process = identify(int(entry.name))
             if process is not None:
                 found.append((b"--watch" not in arguments, process))

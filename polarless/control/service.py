@@ -148,6 +148,7 @@ class Service:
         """Stop every node in good order; the names of those that had to be killed."""
         self.emit(StopAsked())
         self._note(Record("down", CONTROL, "the cluster is asked to stop"))
+        self.crew.spare.close()
         killed = await asyncio.to_thread(self.crew.stop_all)
         self._note(Record("stopped", CONTROL, "all nodes have ended"))
         return killed
@@ -406,6 +407,9 @@ class Service:
             now = self._clock.now()
             gap_s, last = now - last, now
             self.emit(Tick(paused_s=gap_s - interval_s if gap_s > 3 * interval_s else 0.0))
+            core = self.core
+            if core.members.url_kind == PROXY:
+                self.crew.spare.tick(not core.stopping and (core.asleep or all_well(core)), now)
 
     async def _rotate_logs(self) -> None:
         while not self.stopped.is_set():

@@ -159,14 +159,18 @@ class Machine:
         errors: Path,
         inherit: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        is_told: bool = False,
     ) -> ProcessId:
-        """Start a process in a session of its own. ``output`` begins empty, ``errors`` grows."""
+        """Start a process in a session of its own. ``output`` begins empty, ``errors`` grows.
+
+        ``is_told``: its standard input is a pipe, for `tell`; it ends if nobody is left to tell it.
+        """
         out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         err = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             child = subprocess.Popen(
                 arguments,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if is_told else subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 pass_fds=tuple(inherit),
@@ -180,6 +184,21 @@ class Machine:
         # Not reaped yet, so it can be identified even if it has ended already.
         stat = _stat(child.pid)
         return ProcessId(child.pid, stat[1] if stat else 0)
+
+    def tell(self, process: ProcessId, line: bytes) -> None:
+        """Write one line to a process that waits for it. One that has ended hears nothing."""
+        stdin = self._children[process.pid].stdin
+        assert stdin is not None
+        with contextlib.suppress(BrokenPipeError), stdin:
+            stdin.write(line + b"\n")
+
+    def end_told(self, process: ProcessId) -> None:
+        """End a process that was told nothing, and wait for it."""
+        child = self._children.pop(process.pid)
+        child.kill()
+        child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
 
     def watch(self, process: ProcessId, ended: Callable[[int | None], object]) -> None:
         """Call ``ended(return code)`` once it has ended; None if it was not our child."""

@@ -36,8 +36,8 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stubs(stub_packages: Path, data: Path) -> Iterator[LocalCluster]:
-    """A running cluster of stub nodes: control is real, the tiers are not."""
-    cluster = LocalCluster(data)
+    """A running cluster of stub nodes: control is real, the tiers are not, and no proxy."""
+    cluster = LocalCluster(data, proxies=0)
     try:
         cluster.start()
         yield cluster
