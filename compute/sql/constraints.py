@@ -115,9 +115,16 @@ def missing_parent(table: Table, parent: Parent, values: tuple[Any, ...]) -> Cal
 
 
 def emit_foreign(
-    out: Emitter, table: Table, parents: Iterable[Parent], columns: set[int] | None = None
+    out: Emitter,
+    table: Table,
+    parents: Iterable[Parent],
+    columns: set[int] | None = None,
+    *,
+    lock: bool = True,
 ) -> None:
-    """Lock what the row ``r`` refers to, or refuse it. ``columns``: only keys that have these."""
+    """Lock what the row ``r`` refers to, or refuse it. ``columns``: only keys that have these.
+    Without ``lock`` it is only looked up: the table is locked as a whole.
+    """
     for parent in parents:
         if columns is not None and not columns & set(parent.order):
             continue
@@ -149,8 +156,9 @@ def emit_foreign(
             # A row may refer to itself.
             own = f" and {key} != key"
         values = ", ".join(names)
+        look_up = "lock_and_get" if lock else "get"
         out.line(
-            f"if {known}{own} and txn.lock_and_get(ptree{label}, {key}) is None: "
+            f"if {known}{own} and txn.{look_up}(ptree{label}, {key}) is None: "
             f"raise missing_parent(table, parent{label}, ({values},))"
         )
 

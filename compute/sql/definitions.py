@@ -28,6 +28,8 @@ SERIALS: Final = {
     "SERIAL4": "integer", "SERIAL8": "bigint",
 }  # fmt: skip
 NAME_MAX: Final = 63
+# A constraint that was given this name was given none.
+UNNAMED: Final = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def read_constraint(tree: Any, found: Definitions) -> None:
     name, inner = None, tree
     if isinstance(tree, exp.Constraint):
         name = identifier(tree.this)
+        name = None if name == UNNAMED else name
         inner = tree.expressions[0]
     if isinstance(inner, exp.PrimaryKey):
         found.keys.append(Unique(name, key_names(inner)))

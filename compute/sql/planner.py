@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from compute.sql import bulk_insert, ddl, rebuild, shapes, system
+from compute.sql import bulk_insert, ddl, shapes, system
 from compute.sql.access import Access
+from compute.sql.alter import plan_alter
 from compute.sql.analytics import engine as analytics
 from compute.sql.analytics.change import by_query, plan_change
 from compute.sql.analytics.run import Analytic, AnalyticSource, plan_analytic
@@ -26,6 +27,7 @@ from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
 from compute.sql.copy_out import plan_copy_out
+from compute.sql.definitions import UNNAMED
 from compute.sql.expressions import ParamSlot
 from compute.sql.index_ddl import plan_create_index
 from compute.sql.lock_run import LockBound
@@ -538,7 +540,7 @@ class Planner:
         return ddl.plan_truncate(tree)
 
     def _alter(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
-        return rebuild.plan_alter(tree)
+        return plan_alter(tree)
 
     def _explain(
         self, session: SessionLike, text: str, tokens: list[Token], oids: tuple[int, ...]
@@ -641,6 +643,10 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
             # sqlglot takes the brackets for a subscript; this is the array's other name.
             parts += (text[position : token.start], "_oid")
             position = tokens[index + 2].end
+        elif token.value == "check" and index and tokens[index - 1].value == "add":
+            # ALTER TABLE ... ADD CHECK: it wants a name; `definitions` takes this one for none.
+            parts += (text[position : token.start], f'CONSTRAINT "{UNNAMED}" check')
+            position = token.end
         elif token.value == "overriding" and [t.value for t in tokens[index + 2 : index + 3]] == [
             "value"
         ]:

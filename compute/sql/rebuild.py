@@ -15,17 +15,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlglot import exp
-
 from compute.buffer.waits import Suspend, resumed
 from compute.sql import ddl, definitions, indexes
 from compute.sql.catalog import Table, has_int_keys, key_expression, make_table
 from compute.sql.expressions import Emitter
-from compute.sql.mistakes import duplicate_in_table, not_supported
+from compute.sql.mistakes import duplicate_in_table
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike
 from compute.sql.rowcode import base_names, compile_function
 from compute.sql.scan import ROWS_PER_STEP
-from compute.sql.syntax import identifier
 from compute.sql.types import NUMERIC
 from polarless.errors import CallerMistake
 
@@ -231,36 +228,6 @@ def _entries(table: Table, number: int) -> Callable[[Rows], Rows]:
 
 
 # ---------------------------------------------------------------------- ALTER TABLE ADD PRIMARY KEY
-
-
-def plan_alter(tree: Any) -> Plan:
-    """ALTER TABLE t ADD [CONSTRAINT c] PRIMARY KEY (...). All else is 0A000."""
-    if str(tree.args.get("kind") or "").upper() != "TABLE":
-        raise not_supported(f"ALTER {tree.args.get('kind')}")
-    actions = tree.args.get("actions") or []
-    if len(actions) != 1 or not isinstance(actions[0], exp.AddConstraint):
-        raise not_supported("this ALTER TABLE", hint="ADD PRIMARY KEY is.")
-    inner = actions[0].expressions[0]
-    constraint: str | None = None
-    if isinstance(inner, exp.Constraint):
-        constraint = identifier(inner.this)
-        inner = inner.expressions[0]
-    if not isinstance(inner, exp.PrimaryKey):
-        raise not_supported("this constraint in ALTER TABLE", hint="PRIMARY KEY is.")
-    name = definitions.table_name(tree.this)
-    wanted = definitions.key_names(inner)
-    if_exists = bool(tree.args.get("exists"))
-
-    async def action(session: SessionLike) -> str:
-        await add_primary_key(session, name, wanted, constraint, if_exists=if_exists)
-        return "ALTER TABLE"
-
-    return Plan(
-        "ddl",
-        writes=True,
-        verb="ALTER TABLE",
-        binder=lambda plan, params, results: AlterBound(plan, results, action),
-    )
 
 
 class AlterBound(Bound):
