@@ -207,7 +207,7 @@ def test_reader_that_refuses_is_passed_over(stubs: LocalCluster) -> None:
 
 
 def test_all_readers_gone_starts_a_writer_cold(stub_packages: Path, data: Path) -> None:
-    with LocalCluster(data, ro=0) as cluster:
+    with LocalCluster(data, ro=0, proxies=0) as cluster:
         cluster.kill("rw")
         assert who(cluster.url) == "compute-1 rw 2"
         cluster.wait_until_serving()
@@ -288,7 +288,7 @@ def test_pid_that_is_another_process_now_is_never_signalled(stubs: LocalCluster)
 def test_node_that_cannot_start_fails_the_start_with_a_reason(
     stub_packages: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = LocalCluster(data)
+    cluster = LocalCluster(data, proxies=0)
     cluster.data.open_or_create()
     (data / "storage.fault").write_text("exit 1")
     monkeypatch.setattr("polarless.local.START_S", 2.0)
@@ -311,7 +311,7 @@ def polarless(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_commands_and_their_exit_codes(stub_packages: Path, data: Path) -> None:
     flag = ("--data", str(data))
     assert polarless("status", *flag).returncode == 3
-    started = polarless("up", "--detach", "--ro", "1", *flag)
+    started = polarless("up", "--detach", "--proxies", "0", "--ro", "1", *flag)
     assert started.returncode == 0, started.stderr
     assert "psql" in started.stdout
     assert "polarless down" in started.stdout
