@@ -65,6 +65,7 @@ class Relayed(asyncio.Transport):
         self.changed: dict[bytes, bytes | None] = {}
         self.cleared = False
         self.settings_version = 0
+        self.tied = ""
         # Of the statements completed in this cycle, 0 where there was none.
         self.snapshots: list[int] = []
         self.replaying: list[int] = []
@@ -196,6 +197,7 @@ class Relayed(asyncio.Transport):
             or self.changed
             or self.cleared
             or session.settings.version != self.settings_version
+            or (flag and session.tied != self.tied)
         ):
             self._meta(session, flag)
         self.link.send(wire.DATA, self.number, self.cycle, data, flag)
@@ -230,6 +232,8 @@ class Relayed(asyncio.Transport):
         if session.settings.version != self.settings_version and flag:
             self.settings_version = session.settings.version
             meta["settings"] = session.settings.export()
+        if flag and session.tied != self.tied:
+            self.tied = meta["tied"] = session.tied
         if meta:
             self.link.send(wire.META, self.number, self.cycle, wire.pack(meta))
 

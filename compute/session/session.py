@@ -144,6 +144,16 @@ class Session(Link):
         if SEVERITIES[severity] >= self.settings.notices_from:
             self.out.append(backend.notice_response(severity, sqlstate, message))
 
+    @property
+    def tied(self) -> str:
+        """What of this session cannot be had on another node; nothing for nearly all."""
+        advisory = self.sql.advisory
+        if advisory is not None and advisory.for_session:
+            return "advisory locks"
+        if self.portals and any(getattr(portal, "kept", False) for portal in self.portals.values()):
+            return "cursors WITH HOLD"
+        return ""
+
     def report_role(self) -> None:
         """The node's role has changed: a ParameterStatus may come at any time."""
         if self.relay is not None:

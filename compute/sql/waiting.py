@@ -74,6 +74,11 @@ class AdvisoryLocks(Owner):
         self.table = table
         self.counts: dict[Any, list[int]] = {}
 
+    @property
+    def for_session(self) -> bool:
+        """Whether something is locked beyond the transaction."""
+        return any(count[0] for count in self.counts.values())
+
     def hold(self, key: Any, *, transaction: bool, wait: bool) -> bool:
         """Lock; False if it is taken and ``wait`` is not set. May raise a `Suspend`."""
         holder = self.table.rows.get(ADVISORY_TREE, {}).get(key)

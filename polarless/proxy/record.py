@@ -96,6 +96,8 @@ class Memory:
         self.transaction_bytes = 0
         # Why the open transaction cannot be run again, if it cannot.
         self.unrepeatable = ""
+        # What would be lost with its node, and the session with it.
+        self.tied = ""
         self._news: list[dict[str, Any]] = []
 
     def learn(self, meta: dict[str, Any], cycle: Cycle | None) -> None:
@@ -103,6 +105,8 @@ class Memory:
         if cycle is not None and meta.get("snapshots") is not None:
             cycle.snapshots = meta["snapshots"]
             cycle.start_us = meta.get("start_us", 0)
+        if "tied" in meta:
+            self.tied = meta["tied"]
         if "settings" in meta or "prepared" in meta:
             self._news.append(meta)
 

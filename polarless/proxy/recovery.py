@@ -7,6 +7,9 @@
 4. The transaction's cycles again, each statement at the snapshot that it had. If an answer differs
    from what the client was told, the transaction fails with 40001.
 5. The cycle under way again; of its answer the client gets what it has not got yet.
+
+A session that held advisory locks or cursors WITH HOLD ends after step 2: it must not believe that
+it still has them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from polarless.errors import CommitUnknown, Conflict, DeadlineExceeded, Retry
+from polarless.errors import CommitUnknown, Conflict, DeadlineExceeded, PolarlessError, Retry
 from polarless.proxy.messages import parses
 from polarless.proxy.place import Place
 from polarless.proxy.record import Cycle
@@ -70,8 +73,13 @@ async def _recover_at(session: Session, link: Link) -> None:
         )
         if verdict["state"] != wire.ABSENT:
             _settle(session, cycle, verdict["state"], verdict["note"])
+            if memory.tied:
+                session.refuse(ties_lost(memory.tied))
             return
         cycle.backend = None
+    if memory.tied:
+        session.refuse(ties_lost(memory.tied))
+        return
     memory.drop_news()
     doomed = ""
     if memory.status != wire.IDLE:
@@ -99,6 +107,15 @@ async def _recover_at(session: Session, link: Link) -> None:
         at = {"snapshots": cycle.snapshots, "start_us": cycle.start_us}
         place.tell(wire.REPLAY, wire.pack(at))
     session.run(cycle, place)
+
+
+def ties_lost(what: str) -> PolarlessError:
+    """Why a session ends with its node."""
+    return PolarlessError(
+        f"terminating connection: its node was lost, and the session's {what} with it",
+        sqlstate="57P01",
+        hint="Connect again.",
+    )
 
 
 async def _replay(session: Session, place: Place) -> str:

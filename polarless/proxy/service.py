@@ -18,7 +18,7 @@ from polarless.kernel.world import Listener, World
 from polarless.net import rpc
 from polarless.proxy.link import Link
 from polarless.proxy.place import Place
-from polarless.proxy.recovery import recover
+from polarless.proxy.recovery import recover, ties_lost
 from polarless.proxy.session import Session
 from polarless.wire import relay as wire
 
@@ -258,6 +258,8 @@ class Proxy(rpc.Service):
                 session.refuse(_no_writer())
         elif session.memory.status != wire.IDLE or (cycle is not None and cycle.backend is place):
             self._recover(session)
+        elif session.memory.tied:
+            session.refuse(ties_lost(session.memory.tied))
 
     def _recover(self, session: Session) -> None:
         # At once: until it is over nothing may be sent anywhere.

@@ -83,7 +83,8 @@ class Meta(TypedDict, total=False):
 
     ``prepared``: name -> the body of its Parse message, None if it was closed. ``cleared``: all
     earlier ones are gone. ``settings``: all that differ from the defaults. ``snapshots``: of the
-    statements of this cycle, in order. ``start_us``: when the transaction began.
+    statements of this cycle, in order. ``start_us``: when the transaction began. ``tied``: what of
+    it is lost with the node ("" for nothing), so that it has to end then.
     """
 
     prepared: dict[bytes, bytes | None]
@@ -91,6 +92,7 @@ class Meta(TypedDict, total=False):
     settings: dict[str, str]
     snapshots: list[int]
     start_us: int
+    tied: str
 
 
 class Frame(NamedTuple):
