@@ -44,7 +44,7 @@ class Piece:
     outputs: list[Output]
     render: Render
     # Columns of VALUES that only literals of no type make up.
-    open: frozenset[int] = frozenset()
+    untyped: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Query:
     names: list[str]
     leaves: list[Leaf]
     # Columns that are text only because nothing said what they are: INSERT may know better.
-    open: frozenset[int] = frozenset()
+    untyped: frozenset[int] = frozenset()
 
 
 class Builder:
@@ -265,7 +265,7 @@ class Builder:
             for i, (kind, carrier) in enumerate(zip(kinds, carriers))
         ]
         found = wrapped(self, sql, outputs)
-        found.open = frozenset(
+        found.untyped = frozenset(
             i for i in range(len(kinds)) if all(row[i].type is UNKNOWN for row in rows)
         )
         return found
@@ -354,7 +354,7 @@ def finished(builder: Builder, piece: Piece, carriers: Sequence[Carrier] | None 
         for i, node in enumerate(nodes)
     ]
     opened = (
-        frozenset(i for i, o in enumerate(piece.outputs) if o.node.type is UNKNOWN) | piece.open
+        frozenset(i for i, o in enumerate(piece.outputs) if o.node.type is UNKNOWN) | piece.untyped
     )
     return Query(sql, [o.name for o in piece.outputs], leaves, opened)
 

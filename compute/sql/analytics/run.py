@@ -348,7 +348,7 @@ class AnalyticSource:
         self._analytic = analytic
         self._readers: dict[bool, Callable[[list[Any]], Any]] = {}
         self.outputs = [
-            Output(name, Local("?", UNKNOWN) if index in query.open else leaf)
+            Output(name, Local("?", UNKNOWN) if index in query.untyped else leaf)
             for index, (name, leaf) in enumerate(zip(query.names, query.leaves))
         ]
 
