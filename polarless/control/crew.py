@@ -87,8 +87,7 @@ class Crew:
         spare = self.spare.take() if member.kind == COMPUTE and not inherits else None
         if spare is not None:
             # Its record is what it is known by: its command line says no name.
-            with open(self._data.run / f"{name}.ready", "wb"):
-                pass
+            self._data.clear(f"run/{name}.ready")
             self.follow(member, spare)
             self.remember(member)
             self.spare.begin(spare, name)

@@ -149,6 +149,10 @@ class DataDirectory:
         with contextlib.suppress(FileNotFoundError):
             (self.root / name).unlink()
 
+    def clear(self, name: str) -> None:
+        """Make a file empty."""
+        os.close(os.open(self.root / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+
     def text(self, name: str) -> str:
         """A file as text; empty if there is none."""
         try:
