@@ -219,6 +219,8 @@ class Cluster:
             self.hub.readers.remove(pool)
         self.epoch += 1
         await take_over(engine, self.epoch, lambda error: None)
+        # There are no proxies here that would bring old snapshots.
+        engine._prune_again()
         return engine
 
     def reader(self) -> Engine:

@@ -56,6 +56,12 @@ def execute(session: Session, ready: Ready, parameters: Sequence[Any], then: The
         except Suspend:
             txn.rollback_to(mark)
             raise
+        if answer is not None and txn.depends and ready.plan.columns:
+            wait = txn.unpublished()
+            if wait is not None:
+                # The rows are made again when they may be shown; the locks stay.
+                txn.rollback_to(mark)
+                raise wait
         if answer is not None:
             then(session, answer)
             return
@@ -118,6 +124,9 @@ class Sink:
     async def rows(self, data: bytes) -> None:
         """Take DataRows. Returns when there is room for more."""
         session = self._session
+        txn = session.txn
+        while txn is not None and txn.depends and (wait := txn.unpublished()) is not None:
+            await resumed(wait)
         session.emit_head()
         session.out.append(data)
         self._byte_count += len(data)

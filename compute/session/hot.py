@@ -124,6 +124,9 @@ def serve(session: Session, data: bytes) -> bool:
         return True
     if answer is None:
         return False
+    if txn is not None and txn.depends and ready.plan.columns and txn.unpublished() is not None:
+        txn.rollback_to(mark)
+        return False
     session.stats.statements += 1
     if session.unnamed_portal is not None:
         session.unnamed_portal = None

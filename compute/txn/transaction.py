@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sortedcontainers import SortedList
 
 from compute.btree.tree import Tree
+from compute.buffer.waits import WaitFor
 from compute.txn.locks import Owner
 from compute.txn.versions import visible
 from polarless.errors import CallerMistake, Conflict, Overloaded, Reroute
@@ -38,6 +39,7 @@ class Transaction(Owner):
 
     __slots__ = (
         "_journal",
+        "depends",
         "ended",
         "engine",
         "granted",
@@ -78,6 +80,9 @@ class Transaction(Owner):
         self.writes: dict[TreeId, dict[Key, bytes | None]] = {}
         self.trees: dict[TreeId, Tree] = {}
         self.write_bytes = 0
+        # The newest commit above a snapshot that it has looked at to change it: rows made of that
+        # are not shown before it is published (C3).
+        self.depends: Cts = 0
         self.ended = False
         # Roots of trees made in this transaction: tree id -> (tree, was its content logged).
         self.new_trees: dict[TreeId, tuple[Tree, bool]] = {}
@@ -235,11 +240,14 @@ class Transaction(Owner):
         version = tree.find(key)
         if version is None:
             return None
-        if version[0] > self.snapshot and self.isolation != READ_COMMITTED:
-            raise Conflict(
-                "could not serialize access due to concurrent update",
-                hint="Run the whole transaction again.",
-            )
+        if version[0] > self.snapshot:
+            if self.isolation != READ_COMMITTED:
+                raise Conflict(
+                    "could not serialize access due to concurrent update",
+                    hint="Run the whole transaction again.",
+                )
+            if version[0] > self.depends:
+                self.depends = version[0]
         payload = version[1]
         if type(payload) is tuple:
             return self._large(payload)
@@ -305,6 +313,17 @@ class Transaction(Owner):
             hint="Commit in smaller steps, or load with COPY into a table that is created or "
             "truncated in the same transaction.",
         )
+
+    def unpublished(self) -> WaitFor | None:
+        """What to wait for before rows may be shown, if they may be of a commit that can be lost.
+
+        Locks go before a commit is durable, so this transaction may have changed rows of one that
+        is not. Its own commit comes later in the log; its answers must not come earlier.
+        """
+        writer = self.engine.log
+        if writer is None or self.depends <= writer.published:
+            return None
+        return WaitFor(self.engine.progress, "the commit of rows that it has changed")
 
     # Savepoints and statements.
 

@@ -190,7 +190,11 @@ class FakeTransaction:
         self.snapshot = 0
         self.writes: list[str] = []
         self.waits_for: Any = None
+        self.depends = 0
         self.ended = False
+
+    def unpublished(self) -> None:
+        return None
 
     @property
     def has_writes(self) -> bool:

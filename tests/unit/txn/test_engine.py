@@ -11,6 +11,7 @@ import pytest
 
 from compute.btree.check import check
 from compute.btree.tree import Tree
+from compute.buffer.waits import resumed
 from compute.txn.engine import Engine
 from compute.txn.sweeper import free_dropped, sweep
 from compute.txn.transaction import Transaction
@@ -280,3 +281,26 @@ async def test_hot_row_with_an_old_snapshot_open_stays_within_its_page() -> None
         assert old.get(tree, 1) == b"first"
         assert (await check(tree)).leaf_pages == 1
         engine.rollback(old)
+
+
+async def test_what_is_not_published_yet_may_be_changed_but_not_shown() -> None:
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        await put_rows(engine, tree, {1: b"old"})
+        first, second = engine.begin(), engine.begin()
+        first.start_statement()
+        first.lock_and_get(tree, 1)
+        first.put(tree, 1, b"new")
+        acknowledged: list[Any] = []
+        engine.commit(first, lambda lsn, error: acknowledged.append((lsn, error)))
+        # Its locks are gone, its group is not durable.
+        second.start_statement()
+        assert second.lock_and_get(tree, 1) == b"new"
+        assert not acknowledged
+        wait = second.unpublished()
+        assert wait is not None
+        await resumed(wait)
+        assert acknowledged[0][1] is None
+        assert second.unpublished() is None
+        engine.rollback(second)
