@@ -81,7 +81,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @pytest.fixture(scope="module")
 def filled(running: LocalCluster) -> str:
     """The cluster's URL, with the tables of the models above, made and filled by SQLAlchemy."""
-    engine = sa.create_engine(sqlalchemy_url(running.url, "psycopg"))
+    engine = sa.create_engine(sqlalchemy_url(running.url, "psycopg"), poolclass=sa.NullPool)
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
     # Everything is there now, so this makes nothing.
@@ -122,7 +122,7 @@ def check_reflection(connection: Any) -> None:
 
 
 def test_sqlalchemy_with_psycopg(filled: str) -> None:
-    engine = sa.create_engine(sqlalchemy_url(filled, "psycopg"))
+    engine = sa.create_engine(sqlalchemy_url(filled, "psycopg"), poolclass=sa.NullPool)
     with engine.connect() as connection:
         assert connection.execute(BY_AUTHOR).all() == [("Ann", 3), ("Bob", 0)]
         check_reflection(connection)
@@ -144,7 +144,7 @@ def test_sqlalchemy_with_psycopg(filled: str) -> None:
 
 
 def test_sqlalchemy_relationships_and_constraints(filled: str) -> None:
-    engine = sa.create_engine(sqlalchemy_url(filled, "psycopg"))
+    engine = sa.create_engine(sqlalchemy_url(filled, "psycopg"), poolclass=sa.NullPool)
     with orm.Session(engine) as session, session.begin():
         session.add_all(
             Parent(name=f"p{i}", children=[Child(name=f"c{i}{j}") for j in range(i)])
@@ -192,7 +192,7 @@ async def test_sqlalchemy_with_asyncpg(filled: str) -> None:
 
 
 def test_pandas_reads_queries_and_tables(filled: str) -> None:
-    engine = sa.create_engine(sqlalchemy_url(filled, "psycopg"))
+    engine = sa.create_engine(sqlalchemy_url(filled, "psycopg"), poolclass=sa.NullPool)
     text = (
         "select a.name, count(b.id) as books, sum(b.id) over_all, a.fee from author a "
         "left join book b on b.author_id = a.id group by a.id order by a.id"
