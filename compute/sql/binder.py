@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from compute.sql import functions, operators
+from compute.sql import functions, operators, scalars
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalog import Table
 from compute.sql.expressions import (
@@ -25,6 +25,8 @@ from compute.sql.expressions import (
     Node,
     Param,
     ParamSlot,
+    Strict,
+    template,
 )
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column, unknown_type
 from compute.sql.numerics import parse_numeric
@@ -35,8 +37,12 @@ from compute.sql.types import (
     BY_NAME,
     INT4,
     INT8,
+    INTERVAL,
+    JSON,
+    JSONB,
     NUMERIC,
     OID,
+    PARSERS,
     TEXT,
     TEXT_LENGTH_MAX,
     TIMESTAMP,
@@ -438,6 +444,37 @@ class Binder:
     def _paren(self, node: Any) -> Node:
         return self.bind(node.this)
 
+    def _interval(self, node: Any) -> Node:
+        unit = node.args.get("unit")
+        literal = node.this
+        if not isinstance(literal, exp.Literal):
+            raise SyntaxMistake("syntax error at or near INTERVAL: its value must be a literal")
+        text = str(literal.this)
+        if unit is not None and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
+            text = f"{text} {unit.name.lower()}"
+        elif unit is not None:
+            raise not_supported("an interval with fields", hint="Write '1 day 2 hours'.")
+        return Const(PARSERS[INTERVAL](text), INTERVAL)
+
+    def _json_path(self, node: Any) -> Node:
+        """``->`` and ``->>`` with a key or an index that is written out."""
+        value = self.bind(node.this)
+        if value.type not in (JSON, JSONB):
+            raise operators.no_operator("->", value, Const(None, UNKNOWN))
+        path = node.expression
+        steps = [
+            part.this
+            for part in (path.expressions if isinstance(path, exp.JSONPath) else ())
+            if isinstance(part, (exp.JSONPathKey, exp.JSONPathSubscript))
+        ]
+        if not steps:
+            raise not_supported("-> with an expression", hint="Write the key or index out.")
+        as_text = isinstance(node, exp.JSONExtractScalar)
+        function = scalars.json_text_at if as_text else scalars.json_at
+        source = f"at_({{0}}, {', '.join(map(repr, steps))})"
+        kind = TEXT if as_text else value.type
+        return Strict((value,), template(source, at_=function), kind, nullable=True)
+
     def _dpipe(self, node: Any) -> Node:
         return operators.concat(*self._binary(node))
 
@@ -481,6 +518,9 @@ _METHODS: Final[dict[type, Callable[[Binder, Any], Node]]] = {
     exp.Null: Binder._null,
     exp.Paren: Binder._paren,
     exp.DPipe: Binder._dpipe,
+    exp.Interval: Binder._interval,
+    exp.JSONExtract: Binder._json_path,
+    exp.JSONExtractScalar: Binder._json_path,
     exp.Subquery: Binder._refuse,
     exp.Exists: Binder._refuse,
     exp.Var: Binder._default,
@@ -570,7 +610,7 @@ _SQLGLOT_TYPES: Final = {
 # Types of PostgreSQL that exist, only not here: a clearer word than "does not exist".
 _LATER: Final = frozenset(
     {
-        "INTERVAL", "TIME", "TIMETZ", "JSON", "JSONB", "UUID", "ARRAY", "MONEY", "INET", "CIDR",
+        "TIMETZ", "ARRAY", "MONEY", "INET", "CIDR",
         "XML", "HSTORE", "BIT", "NESTED", "INT4RANGE", "INT8RANGE", "NUMRANGE", "TSRANGE",
         "TSTZRANGE", "DATERANGE",
     }

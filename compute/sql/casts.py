@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
-from compute.sql import datetimes, numerics
+from compute.sql import datetimes, numerics, scalars
 from compute.sql.expressions import (
     Const,
     Emitter,
@@ -27,6 +27,7 @@ from compute.sql.types import (
     BOOL,
     BPCHAR,
     BYTEA,
+    CLOCK,
     DATE,
     FLOAT4,
     FLOAT8,
@@ -34,6 +35,9 @@ from compute.sql.types import (
     INT4,
     INT8,
     INT_BOUNDS,
+    INTERVAL,
+    JSON,
+    JSONB,
     NUMERIC,
     OID,
     PARSERS,
@@ -157,6 +161,16 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
     if source in (INT2, INT4, INT8, OID) and target in (INT2, INT4, INT8, OID):
         narrower = (source, target) in ((INT8, OID), (OID, INT4), (OID, INT2))
         return _checked_int(node, target) if narrower else Retyped(node, target)
+    if source is CLOCK and target is INTERVAL:
+        return Strict((node,), call(scalars.clock_interval), target)
+    if strength >= ASSIGNMENT and target is CLOCK and source in (TIMESTAMP, TIMESTAMPTZ):
+        return Strict((node,), call(scalars.clock_of), target)
+    if strength >= ASSIGNMENT and target is CLOCK and source is INTERVAL:
+        return Strict((node,), call(scalars.interval_clock), target)
+    if strength >= ASSIGNMENT and (source, target) == (JSON, JSONB):
+        return Strict((node,), call(scalars.parse_jsonb), target)
+    if strength >= ASSIGNMENT and (source, target) == (JSONB, JSON):
+        return Retyped(node, target)
     if source is REGTYPE and target in STRINGS:
         return Retyped(node, target)
     if strength < EXPLICIT:

@@ -422,6 +422,9 @@ ENCODER_NAMES: Final = {
     "text": "encode_str",
     "bool": "encode_bool",
     "bytea": "encode_bytes",
+    "uuid": "encode_str",
+    "clock": "encode_int",
+    "interval": "encode_bytes",
 }
 ENCODERS: Final = {name: getattr(keycode, name) for name in set(ENCODER_NAMES.values())}
 

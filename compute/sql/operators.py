@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from compute.sql import numerics
+from compute.sql import numerics, scalars
 from compute.sql.casts import NUMBER_RANK, cast, padded
 from compute.sql.expressions import (
     Body,
@@ -34,6 +34,7 @@ from compute.sql.types import (
     BPCHAR,
     BYTEA,
     CHAR,
+    CLOCK,
     DATE,
     FLOAT4,
     FLOAT8,
@@ -41,6 +42,7 @@ from compute.sql.types import (
     INT4,
     INT8,
     INT_BOUNDS,
+    INTERVAL,
     NAME,
     NUMERIC,
     OID,
@@ -109,8 +111,16 @@ def arithmetic(symbol: str, left: Node, right: Node) -> Node:
     for side, other in ((left, right), (right, left)):
         if side.type is UNKNOWN and not _has_arithmetic(symbol, other.type):
             raise no_operator(symbol, left, right)
+    if symbol == "+":
+        # What is added to a time is an interval.
+        if left.type in (TIMESTAMP, TIMESTAMPTZ) and right.type is UNKNOWN:
+            right = cast(right, INTERVAL)
+        elif right.type in (TIMESTAMP, TIMESTAMPTZ) and left.type is UNKNOWN:
+            left = cast(left, INTERVAL)
     left, right = _resolve_pair(left, right)
     wide = _wider(left, right)
+    if wide is None and {left.type, right.type} == {TIMESTAMP, TIMESTAMPTZ}:
+        left, right = cast(left, TIMESTAMPTZ), cast(right, TIMESTAMPTZ)
     if wide is None:
         found = _date_arithmetic(symbol, left, right)
         if found is None:
@@ -170,7 +180,32 @@ def _date_arithmetic(symbol: str, left: Node, right: Node) -> Node | None:
         return Strict((left, right), template("{0} + {1}"), DATE)
     if left.type is DATE and right.type is DATE and symbol == "-":
         return Strict((left, right), template("{0} - {1}"), INT4)
-    return None
+    if left.type is INTERVAL and right.type is not INTERVAL and symbol in "+*":
+        left, right = right, left
+    if left.type in NUMBER_RANK and symbol == "*" and right.type is INTERVAL:
+        left, right = right, left
+    if left.type is INTERVAL and right.type in NUMBER_RANK and symbol in "*/":
+        function = scalars.scaled if symbol == "*" else scalars.divided
+        return Strict((left, right), call(function), INTERVAL)
+    found = _TIMES.get((left.type, symbol, right.type))
+    return None if found is None else Strict((left, right), call(found[0]), found[1])
+
+
+_TIMES: Final[dict[Any, tuple[Callable[..., Any], SqlType]]] = {
+    (TIMESTAMP, "+", INTERVAL): (scalars.timestamp_plus, TIMESTAMP),
+    (TIMESTAMP, "-", INTERVAL): (scalars.timestamp_minus, TIMESTAMP),
+    (TIMESTAMPTZ, "+", INTERVAL): (scalars.timestamp_plus, TIMESTAMPTZ),
+    (TIMESTAMPTZ, "-", INTERVAL): (scalars.timestamp_minus, TIMESTAMPTZ),
+    (DATE, "+", INTERVAL): (scalars.date_plus, TIMESTAMP),
+    (DATE, "-", INTERVAL): (scalars.date_minus, TIMESTAMP),
+    (CLOCK, "+", INTERVAL): (scalars.clock_plus, CLOCK),
+    (CLOCK, "-", INTERVAL): (scalars.clock_minus, CLOCK),
+    (CLOCK, "-", CLOCK): (scalars.clock_between, INTERVAL),
+    (INTERVAL, "+", INTERVAL): (scalars.add, INTERVAL),
+    (INTERVAL, "-", INTERVAL): (scalars.subtract, INTERVAL),
+    (TIMESTAMP, "-", TIMESTAMP): (scalars.between, INTERVAL),
+    (TIMESTAMPTZ, "-", TIMESTAMPTZ): (scalars.between, INTERVAL),
+}
 
 
 def negate(node: Node) -> Node:
@@ -184,6 +219,8 @@ def negate(node: Node) -> Node:
         return Const(negative, INT8 if node.type is INT4 and negative == 1 << 31 else node.type)
     if node.type is UNKNOWN:
         node = cast(node, FLOAT8)
+    if node.type is INTERVAL:
+        return Strict((node,), call(scalars.negative), INTERVAL)
     if node.type not in NUMBER_RANK:
         raise CallerMistake(
             f"operator does not exist: - {display(node.type)}",
@@ -201,7 +238,9 @@ def negate(node: Node) -> Node:
 # ------------------------------------------------------------------------------------- comparison
 
 COMPARISONS: Final = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_ORDERED: Final = frozenset({"int", "text", "bool", "time", "date", "bytea"})
+_ORDERED: Final = frozenset(
+    {"int", "text", "bool", "time", "date", "bytea", "uuid", "clock", "interval", "jsonb"}
+)
 
 
 def comparable(symbol: str, left: Node, right: Node) -> tuple[Node, Node]:

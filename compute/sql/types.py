@@ -9,6 +9,7 @@
     boolean                   bool                       bool
     timestamp[tz], date       int (`datetimes`)          int
     bytea                     bytes                      bytes
+    uuid json time interval   see `scalars`              the same
 
 NULL is None everywhere. A char(n) is padded when it is printed: rows stay short, and comparison by
 PostgreSQL's rule, which ignores trailing blanks, is plain equality.
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from compute.sql import datetimes, numerics
+from compute.sql import datetimes, numerics, scalars
 from compute.sql.mistakes import bad_binary, bad_text, too_long, unknown_type, value_out_of_range
 from polarless.errors import CallerMistake
 
@@ -62,12 +63,17 @@ TIMESTAMPTZ: Final = SqlType("timestamp with time zone", 1184, 8, "time", 1185)
 NUMERIC: Final = SqlType("numeric", 1700, -1, "numeric", 1231)
 REGTYPE: Final = SqlType("regtype", 2206, 4, "text", 2211)
 VOID: Final = SqlType("void", 2278, 4, "void")
+UUID: Final = SqlType("uuid", 2950, 16, "uuid", 2951)
+JSON: Final = SqlType("json", 114, -1, "json", 199)
+JSONB: Final = SqlType("jsonb", 3802, -1, "jsonb", 3807)
+CLOCK: Final = SqlType("time without time zone", 1083, 8, "clock", 1183)
+INTERVAL: Final = SqlType("interval", 1186, 16, "interval", 1187)
 TEXT_ARRAY: Final = SqlType("text[]", 1009, -1, "text")
 NAME_ARRAY: Final = SqlType("name[]", 1003, -1, "text")
 
 ALL_TYPES: Final = (
     BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR,
-    DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, REGTYPE, VOID,
+    DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, REGTYPE, VOID, UUID, JSON, JSONB, CLOCK, INTERVAL,
 )  # fmt: skip
 BY_OID: Final[dict[int, SqlType]] = {found.oid: found for found in ALL_TYPES}
 
@@ -76,7 +82,7 @@ BY_NAME: Final[dict[str, SqlType]] = {
     **{found.name: found for found in ALL_TYPES if found not in (VOID, UNKNOWN, REGTYPE)},
     "bool": BOOL, "int8": INT8, "int2": INT2, "int4": INT4, "int": INT4, "float4": FLOAT4,
     "float8": FLOAT8, "float": FLOAT8, "bpchar": BPCHAR, "char": BPCHAR, "varchar": VARCHAR,
-    "timestamp": TIMESTAMP, "timestamptz": TIMESTAMPTZ, "decimal": NUMERIC,
+    "timestamp": TIMESTAMP, "timestamptz": TIMESTAMPTZ, "decimal": NUMERIC, "time": CLOCK,
 }  # fmt: skip
 
 INT_BOUNDS: Final[dict[SqlType, tuple[int, int]]] = {
@@ -198,6 +204,11 @@ PARSERS: Final[dict[SqlType, Callable[[str], Any]]] = {
     VARCHAR: parse_text,
     BPCHAR: strip_blanks,
     REGTYPE: parse_text,
+    UUID: scalars.parse_uuid,
+    JSON: scalars.parse_json,
+    JSONB: scalars.parse_jsonb,
+    CLOCK: scalars.parse_clock,
+    INTERVAL: scalars.parse_interval,
     DATE: datetimes.parse_date,
     TIMESTAMP: datetimes.parse_timestamp,
     TIMESTAMPTZ: lambda text: datetimes.parse_timestamp(
@@ -265,6 +276,11 @@ TEXT_OUTPUT: Final[dict[SqlType, Callable[[Any], bytes]]] = {
     VOID: lambda _: b"",
     TEXT_ARRAY: _utf8,
     NAME_ARRAY: _utf8,
+    UUID: _utf8,
+    JSON: _utf8,
+    JSONB: _utf8,
+    CLOCK: lambda value: scalars.clock_text(value).encode(),
+    INTERVAL: lambda value: scalars.interval_text(value).encode(),
     DATE: lambda value: datetimes.date_text(value).encode(),
     TIMESTAMP: lambda value: datetimes.timestamp_text(value).encode(),
     TIMESTAMPTZ: lambda value: datetimes.timestamp_text(value, "+00").encode(),
@@ -295,6 +311,10 @@ BINARY_OUTPUT: Final[dict[SqlType, Callable[[Any], bytes]]] = {
     FLOAT4: _F4.pack,
     FLOAT8: _F8.pack,
     NUMERIC: numerics.numeric_to_binary,
+    UUID: scalars.uuid_binary,
+    JSONB: scalars.jsonb_binary,
+    CLOCK: _I8.pack,
+    INTERVAL: scalars.interval_binary,
     DATE: _I4.pack,
     TIMESTAMP: _I8.pack,
     TIMESTAMPTZ: _I8.pack,
@@ -347,6 +367,11 @@ BINARY_INPUT: Final[dict[SqlType, Callable[[bytes], Any]]] = {
     FLOAT4: _fixed(_F4, FLOAT4),
     FLOAT8: _fixed(_F8, FLOAT8),
     NUMERIC: numerics.numeric_from_binary,
+    UUID: scalars.uuid_from_binary,
+    JSON: lambda data: scalars.parse_json(decode_utf8(data)),
+    JSONB: scalars.jsonb_from_binary,
+    CLOCK: _fixed(_I8, CLOCK),
+    INTERVAL: scalars.interval_from_binary,
     DATE: _fixed(_I4, DATE),
     TIMESTAMP: _fixed(_I8, TIMESTAMP),
     TIMESTAMPTZ: _fixed(_I8, TIMESTAMPTZ),
