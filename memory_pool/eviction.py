@@ -16,6 +16,27 @@ from __future__ import annotations
 from collections import OrderedDict
 
 
+# Pages that were evicted and are remembered by their number only: a gigabyte of them.
+GHOSTS_MAX = 65_536
+
+
+class Ghosts:
+    """Pages that were in the pool. A miss of one of them would be a hit in a larger pool."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[int, None] = OrderedDict()
+
+    def add(self, page_id: int) -> None:
+        """The page is in no slot any more, for want of room."""
+        self._pages[page_id] = None
+        if len(self._pages) > GHOSTS_MAX:
+            self._pages.popitem(last=False)
+
+    def take(self, page_id: int) -> bool:
+        """Whether the page was there; asked once."""
+        return self._pages.pop(page_id, 0) is None
+
+
 class Eviction:
     """Addresses that may be evicted, oldest first."""
 

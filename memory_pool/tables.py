@@ -19,7 +19,7 @@ from memory_pool.directory.addresses import Addresses
 from memory_pool.directory.members import Member
 from memory_pool.directory.references import References
 from memory_pool.directory.staleness import Change, Staleness
-from memory_pool.eviction import Eviction
+from memory_pool.eviction import Eviction, Ghosts
 from memory_pool.slots import (
     CLAIMED,
     FREE,
@@ -43,13 +43,14 @@ class PoolStats(Stats):
     """Counters of pages and slots since this home started."""
 
     __slots__ = (
-        "absent", "dropped", "evictions", "hits", "offers", "offers_refused", "registers",
+        "absent", "dropped", "evictions", "ghost_hits", "hits", "offers", "offers_refused", "registers",
         "stale_hits", "validates_accepted", "validates_refused",
     )  # fmt: skip
 
     absent: int
     dropped: int
     evictions: int
+    ghost_hits: int
     hits: int
     offers: int
     offers_refused: int
@@ -68,6 +69,7 @@ class PageTables:
         self.staleness = Staleness()
         self.capacity = Capacity()
         self.eviction = Eviction()
+        self.ghosts = Ghosts()
         self.stats = PoolStats()
         self._generations = Generations(home_epoch)
 
@@ -84,6 +86,8 @@ class PageTables:
         address = self.addresses.get(page_id)
         if address is None:
             stats.absent += 1
+            if self.ghosts.take(page_id):
+                stats.ghost_hits += 1
             return None
         table, slot = self.capacity.locate(address)
         if table.state[slot] == VALID:
@@ -220,6 +224,8 @@ class PageTables:
     def _drop(self, address: int) -> None:
         """Free the slot of a page; whoever still reads it finds it, or asks again."""
         table, slot = self.capacity.locate(address)
+        if table.state[slot] == VALID:
+            self.ghosts.add(table.page.item(slot))
         del self.addresses[table.page.item(slot)]
         table.release(slot)
 

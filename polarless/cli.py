@@ -267,6 +267,42 @@ def restart(
 
 @app.command()
 @friendly
+def autoscale(
+    what: Annotated[str, typer.Argument(help="on, off or status.")] = "status",
+    ro: Annotated[str, typer.Option(help="Readers, from..to.")] = "0..4",
+    pool_mb: Annotated[
+        str, typer.Option(help="Memory of all memory nodes, from..to.")
+    ] = "64..1024",
+    data: Data = DATA_DEFAULT,
+    json: Json = False,
+) -> None:
+    """Have readers and pool follow the load. `polarless events` says what was decided, and why."""
+    from polarless.commands import show
+    from polarless.control.autoscale import Policy, parse_range
+
+    if what not in ("on", "off", "status"):
+        raise CallerMistake(f"autoscale {what}?", hint="on, off or status")
+    policy = None
+    if what == "on":
+        try:
+            policy = Policy(*parse_range(ro), *parse_range(pool_mb)).to_json()
+        except ValueError as error:
+            raise CallerMistake(str(error), hint="for example --ro 0..4") from None
+    result = _running(data).control.autoscale(policy, change=what != "status")
+    if json or not result["on"]:
+        show.as_json(result) if json else show.out.print("autoscaling is off")
+        return
+    limits = result["policy"]
+    show.out.print(
+        f"{limits['ro_min']} to {limits['ro_max']} readers, "
+        f"{limits['pool_mb_min']} to {limits['pool_mb_max']} MiB"
+    )
+    for name, value in (result["seen"] or {}).items():
+        show.out.print(f"  {name:<12} {value:.2f}".rstrip("0").rstrip("."))
+
+
+@app.command()
+@friendly
 def sleep(data: Data = DATA_DEFAULT, json: Json = False) -> None:
     """Release all compute now. The pool stays warm, and the next client wakes the writer."""
     from polarless.commands import show

@@ -84,6 +84,8 @@ class ControlConfig:
     ping_interval_s: float = 0.1
     # Longer than any pause of a healthy loop (5 ms) by far; shorter than a client's patience.
     hung_after_s: float = 1.5
+    # It adapts to how long answers have taken lately, on a machine that is overloaded; up to this.
+    hung_after_max_s: float = 4.0
     # A hung process that nobody can take over from is killed and started again after this.
     kill_hung_after_s: float = 5.0
     # An old writer that woke up is asked to leave, and killed after this.

@@ -104,6 +104,12 @@ class ControlClient:
         values: dict[str, Any] = self.call("POST", "/scale", wanted, deadline_s=LONG_CALL_S)
         return values
 
+    def autoscale(self, policy: dict[str, int] | None = None, *, change: bool) -> dict[str, Any]:
+        """The policy and what was seen last; with ``change`` set the policy, None for off."""
+        method = "POST" if change else "GET"
+        values: dict[str, Any] = self.call(method, "/autoscale", policy)
+        return values
+
     def restart(self, role: str | None = None) -> dict[str, Any]:
         """Restart everybody in turn, or those of a role; ``{"restarted", "seconds"}``."""
         body = {"role": role} if role else None

@@ -64,6 +64,9 @@ from polarless.wire.control import EXIT_FENCED, HOME, MEMORY, PROXY, RO, RW
 
 # A writer that was asked to finish may take this long before it is superseded.
 SWITCH_GRACE_S: Final = 3.0
+# Silence for so many of its longest gaps means that a node hangs. A gap is forgotten in a minute.
+HUNG_GAPS: Final = 4.0
+GAP_FADES: Final = 0.995
 
 
 class Failover(Picture):
@@ -149,7 +152,7 @@ class Failover(Picture):
             # While control stood still nobody could answer it.
             member.answered_at += paused_s
             silent_s = now - member.answered_at
-            if member.is_live and silent_s > self.config.hung_after_s:
+            if member.is_live and silent_s > self._patience_s(member):
                 member.on("silent", now)
                 self.record("hung", member.name, f"no answer for {silent_s:.1f} s")
             elif member.state == STARTING and now - member.since > self.config.start_timeout_s:
@@ -165,6 +168,11 @@ class Failover(Picture):
         if self.settling and (now >= self.settle_until or self._all_answered()):
             settle(self, now)
 
+    def _patience_s(self, member: Member) -> float:
+        """How long a node may be silent. On a machine that is busy all answers take longer."""
+        config = self.config
+        return min(max(config.hung_after_s, HUNG_GAPS * member.gap_s), config.hung_after_max_s)
+
     def _all_answered(self) -> bool:
         return not any(
             member.state == STARTING or member.fields.get("state") == "promoting"
@@ -173,6 +181,7 @@ class Failover(Picture):
 
     def _pong(self, member: Member, fields: dict[str, Any], now: float) -> None:
         member.fields = fields
+        member.gap_s = max(now - member.answered_at, GAP_FADES * member.gap_s)
         member.answered_at = now
         if member.state == HUNG:
             member.on("answers", now)

@@ -8,6 +8,8 @@
     POST /failover {"to": name?}  the event that says how it went
     POST /scale {"ro": number?, "memory_nodes": number?, "pool_mb": number?}
                                   the same and {"seconds"} once it is so
+    GET  /autoscale               {"on", "policy", "seen"}
+    POST /autoscale {policy?}     {"ro_min", "ro_max", "pool_mb_min", "pool_mb_max"}; {}: off
     POST /restart {"role": role?} {"restarted", "seconds"} once all were restarted in turn
     POST /sleep                   {"asleep"}: all compute is released until a client comes
     POST /down                    {"killed": [names]} once all nodes have ended
@@ -29,6 +31,7 @@ from typing import Any
 from aiohttp import web
 
 from polarless.config import HOST
+from polarless.control.autoscale import parse_policy
 from polarless.control.service import Service
 from polarless.errors import CallerMistake, PolarlessError, Retry
 
@@ -71,6 +74,8 @@ class Api:
                 web.get("/nodes/{name}", self._node),
                 web.post("/failover", self._failover),
                 web.post("/scale", self._scale),
+                web.get("/autoscale", self._autoscaling),
+                web.post("/autoscale", self._autoscale),
                 web.post("/restart", self._restart),
                 web.post("/sleep", self._sleep),
                 web.post("/down", self._down),
@@ -137,6 +142,17 @@ class Api:
         if not body:
             raise CallerMistake("say what is to be scaled: ro, memory_nodes or pool_mb")
         return web.json_response(await self._service.scale(**body))
+
+    async def _autoscaling(self, request: web.Request) -> web.Response:
+        return web.json_response(self._service.scaler.status())
+
+    async def _autoscale(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        try:
+            policy = parse_policy(body) if body else None
+        except ValueError as error:
+            raise CallerMistake(str(error)) from None
+        return web.json_response(self._service.autoscale(policy))
 
     async def _restart(self, request: web.Request) -> web.Response:
         role = (await _body(request)).get("role")

@@ -68,6 +68,8 @@ class Member:
     # The home epoch that it was last told about.
     home_epoch: int = 0
     answered_at: float = 0.0
+    # The longest time between two answers lately; it fades.
+    gap_s: float = 0.0
     # When it entered its state.
     since: float = 0.0
     # Quick ends in a row, and when to start it again.

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from polarless.config import HOST, ClusterConfig, ControlConfig, parse_cluster
+from polarless.control.autoscale import Policy, parse_policy
 from polarless.control.calls import SMALL_CALL_S, Calls
 from polarless.control.crew import SIGKILL, SIGTERM, Crew
 from polarless.control.decisions import (
@@ -49,6 +50,7 @@ from polarless.control.elastic_memory import share_mb
 from polarless.control.failover import Failover
 from polarless.control.launch import topology
 from polarless.control.membership import ENDED, SERVING, Member, Membership
+from polarless.control.scaler import Scaler
 from polarless.errors import CallerMistake, DeadlineExceeded
 from polarless.kernel.world import World
 from polarless.net.datadir import DataDirectory
@@ -112,6 +114,17 @@ class Service:
         self._told: dict[str, tuple[int, dict[str, Any]]] = {}
         self.calls = Calls(self.core, self.crew, config, self.emit)
         self.stopped = asyncio.Event()
+        self.scaler = Scaler(
+            self.core,
+            self.crew,
+            self.calls,
+            machine,
+            world.clock,
+            apply=self._reshape,
+            note=self._note,
+        )
+        if self.saved.get("autoscale"):
+            self.scaler.use(parse_policy(self.saved["autoscale"]))
         self._clock = world.clock
         self._data = data
         self._cluster = cluster
@@ -135,7 +148,9 @@ class Service:
             self.emit(Begin(adopted=bool(adopted)))
             tasks.create_task(self._tick(), name="tick")
             tasks.create_task(self._rotate_logs(), name="rotate logs")
+            scaling = tasks.create_task(self.scaler.run(), name="autoscale")
             await self.stopped.wait()
+            scaling.cancel()
             self._tasks = None
             self.crew.close()
 
@@ -188,14 +203,11 @@ class Service:
         """
         began = self._clock.now()
         asked = {"ro_count": ro, "memory_node_count": memory_nodes, "pool_mb": pool_mb}
-        given = {key: value for key, value in asked.items() if value is not None}
         try:
-            settings = parse_cluster({**self.saved["settings"], **given})
+            self._reshape({key: value for key, value in asked.items() if value is not None})
         except ValueError as error:
             raise CallerMistake(str(error)) from None
-        self.save({"settings": settings.to_json()})
-        self.crew.settings = settings
-        self.emit(ScaleAsked(ro, memory_nodes, pool_mb))
+        settings = self.crew.settings
         text = f"{settings.ro_count} readers, {settings.memory_node_count} memory nodes"
         await self._until(self._has_shape, f"{text}, {settings.pool_mb} MiB")
         return {
@@ -204,6 +216,21 @@ class Service:
             "pool_mb": settings.pool_mb,
             "seconds": round(self._clock.now() - began, 3),
         }
+
+    def _reshape(self, given: dict[str, int]) -> None:
+        """Write new numbers down and let them be wanted. Raises ValueError."""
+        settings = parse_cluster({**self.saved["settings"], **given})
+        self.save({"settings": settings.to_json()})
+        self.crew.settings = settings
+        self.emit(ScaleAsked(settings.ro_count, settings.memory_node_count, settings.pool_mb))
+
+    def autoscale(self, policy: Policy | None) -> dict[str, Any]:
+        """Scale by a policy from now on; None: by hand."""
+        self.scaler.use(policy)
+        self.save({"autoscale": None if policy is None else policy.to_json()})
+        text = "is off" if policy is None else f"is on: {policy.to_json()}"
+        self._note(Record("autoscale", CONTROL, text))
+        return self.scaler.status()
 
     def _has_shape(self) -> bool:
         """Whether as many serve, and lend as much, as is wanted."""

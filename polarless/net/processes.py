@@ -71,6 +71,17 @@ def send_signal(process: ProcessId, number: int) -> bool:
     return True
 
 
+def cpu_seconds(process: ProcessId) -> float:
+    """Processor time that a process has used; 0 if it has ended."""
+    try:
+        with open(f"/proc/{process.pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return 0.0
+    fields = text[text.rindex(b")") + 2 :].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def wait_ended(processes: Iterable[ProcessId], deadline_s: float) -> list[ProcessId]:
     """Block until all have ended or the time is over; those that have not."""
     poll = select.poll()
@@ -227,6 +238,7 @@ class Machine:
     # What a flow may not do itself.
 
     identify = staticmethod(identify)
+    cpu_seconds = staticmethod(cpu_seconds)
     is_alive = staticmethod(is_alive)
     is_stopped = staticmethod(is_stopped)
     signal = staticmethod(send_signal)
