@@ -11,8 +11,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from polarless.local import LocalCluster
+from polarless.local import LocalCluster, Node
 from polarless.net.datadir import shared_memory_names
+from polarless.net.processes import ProcessId, find_processes
 from tests.cluster.conftest import assert_nothing_left
 from tests.cluster.ledger import Ledger
 
@@ -98,3 +99,48 @@ async def test_pool_and_memory_nodes_by_number_under_load(running: LocalCluster)
     ]
     assert sizes == [32, 32]
     await connection.close()
+
+
+async def test_a_reader_is_there_at_once_and_a_sleeping_cluster_wakes(data: Path) -> None:
+    with LocalCluster(data, ro=1, pool_mb=64) as cluster:
+        spare = "spare.config.json"
+        cluster.wait_until(
+            "a spare is there", lambda _: any(spare in p for p in find_processes(str(data)))
+        )
+        connection = await asyncpg.connect(cluster.url)
+        await connection.execute("create table t (id int primary key)")
+        await connection.execute("insert into t values (1)")
+        # Whoever decides does so within its limits, and says why.
+        limits = {"ro_min": 2, "ro_max": 2, "pool_mb_min": 64, "pool_mb_max": 64}
+        cluster.control.autoscale(limits, change=True)
+        cluster.wait_until(
+            "another reader serves",
+            lambda s: [n["state"] for n in s["nodes"] if n["role"] == "ro"] == ["serving"] * 2,
+        )
+        cluster.control.autoscale(None, change=True)
+        (decision,) = [e for e in cluster.events() if e.get("what") == "ro"]
+        assert decision["text"] == "ro 2: the policy's limits"
+        # Control that stands still for longer than a node may: nobody else is to blame.
+        epoch = cluster.status()["epoch"]
+        cluster.pause("control")
+        before = asyncio.get_running_loop().time()
+        while asyncio.get_running_loop().time() - before < 3.0:
+            assert await connection.fetchval("select count(*) from t") == 1
+        cluster.resume(Node("control", "control", offline_control(cluster), "", "", ""))
+        status = cluster.wait_until_serving()
+        await connection.execute("insert into t values (2)")
+        assert status["epoch"] == cluster.status()["epoch"] == epoch
+        assert not [e for e in cluster.events() if e["event"] in ("hung", "failover")]
+        await connection.close()
+        cluster.sleep()
+        assert not [n for n in cluster.nodes() if n.role in ("rw", "ro") and n.process.pid]
+        connection = await asyncpg.connect(cluster.url)
+        assert await connection.fetchval("select count(*) from t") == 2
+        await connection.close()
+    assert_nothing_left(cluster)
+
+
+def offline_control(cluster: LocalCluster) -> ProcessId:
+    """Control's process; while it is stopped it cannot be asked."""
+    saved = cluster.data.read("control.json")
+    return ProcessId(saved["pid"], saved["start"])
