@@ -46,6 +46,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("polarless/control/elastic.py", CORE),
     ("polarless/control/elastic_memory.py", CORE),
     ("polarless/control/autoscale.py", CORE),
+    ("polarless/control/openapi.py", CORE),
     ("polarless/control/client.py", EDGE),
     ("polarless/control/offline.py", EDGE),
     ("polarless/control/watch.py", EDGE),

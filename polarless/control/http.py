@@ -2,6 +2,7 @@
 
     GET  /livez                   200 while control runs                      no token needed
     GET  /readyz                  200 if a query would succeed, else 503      no token needed
+    GET  /openapi.json            this list for programs              no token needed
     GET  /status                  what ``polarless status --json`` prints
     GET  /events                  decisions that are kept in memory
     GET  /nodes/NAME              a node's own counters
@@ -26,19 +27,21 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import Any
 
 from aiohttp import web
 
 from polarless.config import HOST
 from polarless.control.autoscale import parse_policy
+from polarless.control.openapi import OPERATIONS, document
 from polarless.control.service import Service
 from polarless.errors import CallerMistake, PolarlessError, Retry
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-OPEN = frozenset({"/livez", "/readyz"})
+OPEN = frozenset(operation.path for operation in OPERATIONS if not operation.needs_token)
 BODY_BYTES_MAX = 64 * 1024
 
 
@@ -65,23 +68,26 @@ class Api:
         self._service = service
         self._token = token
         app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
-        app.add_routes(
-            [
-                web.get("/livez", self._livez),
-                web.get("/readyz", self._readyz),
-                web.get("/status", self._status),
-                web.get("/events", self._events),
-                web.get("/nodes/{name}", self._node),
-                web.post("/failover", self._failover),
-                web.post("/scale", self._scale),
-                web.get("/autoscale", self._autoscaling),
-                web.post("/autoscale", self._autoscale),
-                web.post("/restart", self._restart),
-                web.post("/sleep", self._sleep),
-                web.post("/down", self._down),
-            ]
-        )
+        for operation in OPERATIONS:
+            app.router.add_route(operation.method, operation.path, self._handlers()[operation[:2]])
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    def _handlers(self) -> dict[tuple[str, str], Handler]:
+        return {
+            ("get", "/livez"): self._livez,
+            ("get", "/readyz"): self._readyz,
+            ("get", "/openapi.json"): self._openapi,
+            ("get", "/status"): self._status,
+            ("get", "/events"): self._events,
+            ("get", "/nodes/{name}"): self._node,
+            ("get", "/autoscale"): self._autoscaling,
+            ("post", "/autoscale"): self._autoscale,
+            ("post", "/failover"): self._failover,
+            ("post", "/scale"): self._scale,
+            ("post", "/restart"): self._restart,
+            ("post", "/sleep"): self._sleep,
+            ("post", "/down"): self._down,
+        }
 
     async def start(self, port: int) -> None:
         """Listen on loopback."""
@@ -115,6 +121,9 @@ class Api:
     async def _readyz(self, request: web.Request) -> web.Response:
         ready = self._service.is_ready()
         return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return web.json_response(document(version("polarless")))
 
     async def _status(self, request: web.Request) -> web.Response:
         return web.json_response(self._service.status())
