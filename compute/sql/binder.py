@@ -518,6 +518,7 @@ _METHODS: Final[dict[type, Callable[[Binder, Any], Node]]] = {
     exp.Null: Binder._null,
     exp.Paren: Binder._paren,
     exp.DPipe: Binder._dpipe,
+    exp.Array: Binder._refuse,
     exp.Interval: Binder._interval,
     exp.JSONExtract: Binder._json_path,
     exp.JSONExtractScalar: Binder._json_path,
@@ -648,6 +649,15 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
             name = kind.name if hasattr(kind, "name") else str(kind)
             quoted = isinstance(kind, exp.Identifier) and kind.args.get("quoted")
             return (f'"{name}"' if quoted else name.lower()), []
+        if word == "ARRAY" and len(node.expressions) == 1:
+            # One type for any number of dimensions; the element's modifier is not kept.
+            inner = node.expressions[0]
+            while isinstance(inner, exp.DataType) and inner.this == exp.DataType.Type.ARRAY:
+                (inner,) = inner.expressions
+            element, _ = type_of(inner)
+            if element is NUMERIC:
+                raise not_supported("an array of numeric", hint="Use double precision[] or text[].")
+            return f"{element.name}[]", []
         if word in _LATER:
             raise not_supported(f"type {word.lower()}")
         arguments: list[int] = []

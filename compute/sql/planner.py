@@ -28,6 +28,7 @@ from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
 from compute.sql.copy_out import plan_copy_out
 from compute.sql.definitions import UNNAMED
+from compute.sql.explain import AnalyzeBound, planned_with
 from compute.sql.expressions import ParamSlot
 from compute.sql.index_ddl import plan_create_index
 from compute.sql.lock_run import LockBound
@@ -545,14 +546,18 @@ class Planner:
     def _explain(
         self, session: SessionLike, text: str, tokens: list[Token], oids: tuple[int, ...]
     ) -> Plan:
-        """EXPLAIN: one line with the access path. Options are accepted, nothing is run."""
+        """EXPLAIN [ANALYZE]: the access path; what comes with it is in `explain`."""
         reader = Reader(tokens)
         reader.expect("explain")
+        analyze = False
         if reader.accept("("):
             while not reader.accept(")"):
-                reader.next()
-        while reader.accept("analyze") or reader.accept("verbose"):
-            pass
+                analyze |= reader.next().value in ("analyze", "analyse")
+        while True:
+            if reader.accept("analyze") or reader.accept("analyse"):
+                analyze = True
+            elif not reader.accept("verbose"):
+                break
         rest = reader.next()
         inner = parse(text[rest.start : tokens[-1].end])
         parameters = Parameters(oids)
@@ -568,6 +573,22 @@ class Planner:
         elif not isinstance(inner, exp.Insert):
             raise near(rest)
         lines = lines or ["Result" if access is None else access.describe()]
+        if isinstance(inner, exp.Insert):
+            target = inner.find(exp.Table)
+            lines = [f"Insert on {target.name if target is not None else '?'}"]
+        if analyze:
+            make = planned_with(self, text[rest.start : tokens[-1].end], oids)
+            return Plan(
+                "query",
+                parameters.settle(),
+                (text_column("QUERY PLAN"),),
+                self.engine.catalog_version,
+                writes=not isinstance(inner, exp.Query),
+                verb="EXPLAIN",
+                binder=lambda plan, params, results: AnalyzeBound(
+                    plan, results, params, lines, make
+                ),
+            )
 
         def run(session: SessionLike, params: Params) -> bytes:
             return b"".join(map(text_row, lines)) + command_complete("EXPLAIN")

@@ -84,3 +84,19 @@ async def test_binary_forms() -> None:
     assert scalars.interval_from_binary(scalars.interval_binary(value)) == value
     assert scalars.uuid_from_binary(bytes(range(16))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert scalars.jsonb_from_binary(b'\1{"a":1}') == '{"a": 1}'
+
+
+async def test_arrays_are_columns() -> None:
+    async with database() as found:
+        client = found.client()
+        await client.run("CREATE TABLE t (id serial PRIMARY KEY, a text[], n int[])")
+        await client.run("INSERT INTO t (a, n) VALUES ('{x,\"y z\",NULL}', '{{1,2},{3,4}}')")
+        await client.run("INSERT INTO t (a, n) VALUES (ARRAY['q'], ARRAY[5, 6])")
+        assert await client.run("SELECT a, n FROM t ORDER BY id") == [
+            ('{x,"y z",NULL}', "{{1,2},{3,4}}"),
+            ("{q}", "{5,6}"),
+        ]
+        await client.run("DELETE FROM t WHERE id = 1")
+        assert await client.run("SELECT id FROM t WHERE 5 = ANY (n)") == [("2",)]
+        assert await client.state("INSERT INTO t (n) VALUES ('{1')") == "22P02"
+        assert await client.state("CREATE INDEX ON t (a)") == "0A000"
