@@ -17,12 +17,16 @@ from polarless.control.decisions import (
     HomeRefused,
     HomeTaken,
     Kill,
+    Lend,
+    Lent,
     Pong,
     Promote,
     Promoted,
     PromoteRefused,
     Ready,
+    RestartAsked,
     Save,
+    ScaleAsked,
     Start,
     Stop,
     SwitchAsked,
@@ -42,6 +46,7 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.fake = Fake(ro=self.random.randint(0, 3), memory=self.random.randint(2, 3))
+        self.fake.core.pool_mb = 120
         self.alive: set[str] = set()
         self.stopped: set[str] = set()
         self.pending: list[tuple[float, str, Event]] = []
@@ -96,8 +101,17 @@ class Walk:
                 self.later(name, Told(name, "home", home_epoch, "" if good else "no"), delay_s)
             case Attach(name, home_epoch):
                 self.later(name, Told(name, "attach", home_epoch, "" if good else "no"), delay_s)
+            case Lend(name, memory_mb):
+                lent = Lent(name, memory_mb, "" if good else "no")
+                self.later(self.home_name(), lent, delay_s)
             case Detach(name):
                 pass
+
+    def home_name(self) -> str:
+        """Who answers for a memory node; if it dies the call fails."""
+        home = self.fake.members.home()
+        assert home is not None
+        return home.name
 
     def fields(self, name: str) -> dict[str, object]:
         member = self.fake.members[name]
@@ -123,8 +137,11 @@ class Walk:
             if name in self.alive:
                 self.alive.discard(name)
                 self.stopped.discard(name)
+                lost = [e for _, n, e in self.pending if n == name and isinstance(e, Lent)]
                 self.pending = [entry for entry in self.pending if entry[1] != name]
                 self.step(event)
+                for lent in lost:
+                    self.step(Lent(lent.name, lent.memory_mb, "the connection is lost"))
         elif name in self.stopped:
             self.later(name, event, 0.2)
         elif name in self.alive:
@@ -132,7 +149,7 @@ class Walk:
 
     def harm(self) -> None:
         name = self.random.choice(sorted(self.fake.members.members))
-        match self.random.choice(["kill", "kill", "stop", "wake", "switch"]):
+        match self.random.choice(["kill", "kill", "stop", "wake", "switch", "scale", "rolling"]):
             case "kill":
                 self.deliver(name, Ended(name, -9))
             case "stop" if name in self.alive:
@@ -141,6 +158,11 @@ class Walk:
                 self.stopped.clear()
             case "switch":
                 self.step(SwitchAsked())
+            case "scale":
+                ro, memory = self.random.randint(0, 3), self.random.randint(2, 4)
+                self.step(ScaleAsked(ro=ro, memory_nodes=memory))
+            case "rolling":
+                self.step(RestartAsked())
 
 
 @settings(max_examples=40)
@@ -159,6 +181,9 @@ def test_cluster_serves_again_whatever_happened(seed: int) -> None:
     assert core.promotion is None
     writer = core.members.writer()
     assert writer is not None
+    assert len(core.members.of_kind("compute")) == 1 + core.ro_wanted
+    memories = core.members.of_kind("memory")
+    assert [core.lent[m.name] for m in memories] == [120 // len(memories)] * core.memory_wanted
     for member in core.members.of_kind("compute"):
         assert member.home_epoch == core.home_epoch
     for member in core.members.of_role("memory"):
