@@ -123,7 +123,7 @@ def next_rolling(picture: Picture, now: float) -> str | None:
     if not picture.rolling or not all_well(picture):
         return None
     name = picture.rolling.pop(0)
-    if name not in picture.members:
+    if name not in picture.members or name in picture.leaving:
         return None
     member = picture.members[name]
     picture.record("restart", name, "its turn in the rolling restart")

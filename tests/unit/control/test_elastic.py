@@ -211,3 +211,15 @@ def test_a_new_home_is_asked_for_what_the_old_one_did_not_finish() -> None:
     for _ in range(20):
         found += obey(fake, fake.tick())
     assert {fake.core.lent[m.name] for m in fake.members.of_kind("memory")} == {200}
+
+
+def test_whoever_leaves_is_not_restarted() -> None:
+    fake = pooled(ro=2)
+    assert only(fake.step(RestartAsked("ro")), Stop) == [Stop("compute-2")]
+    effects = scaled(fake, ro=0)
+    effects += fake.kill("compute-2", 0)
+    effects += fake.tick(0.2)
+    # Its turn would come now. It is being drained, and that is not cut short.
+    assert not records(effects, "restart")
+    assert not fake.core.rolling
+    assert not only(effects, Stop)
