@@ -27,6 +27,7 @@ from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
 from compute.sql.copy_out import plan_copy_out
+from compute.sql.create_as import plan_create_as
 from compute.sql.definitions import UNNAMED
 from compute.sql.explain import AnalyzeBound, planned_with
 from compute.sql.expressions import ParamSlot
@@ -532,6 +533,8 @@ class Planner:
     def _create(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         if str(tree.args.get("kind") or "").upper() == "INDEX":
             return plan_create_index(tree)
+        if str(tree.args.get("kind") or "").upper() == "TABLE" and tree.expression is not None:
+            return plan_create_as(self, tree)
         return ddl.plan_create(tree)
 
     def _drop(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:

@@ -124,3 +124,18 @@ async def test_schemas_views_and_comments() -> None:
         await client.run("DROP VIEW v")
         assert await client.state("DROP VIEW v") == "42P01"
         await client.run("DROP VIEW IF EXISTS v")
+
+
+async def test_a_table_is_made_of_a_query() -> None:
+    async with database() as found:
+        client = found.client()
+        made = (
+            "CREATE TABLE t AS SELECT g AS id, g * 1.5 AS n, 'x' AS s FROM generate_series(1, 5) g"
+        )
+        assert (await client.run(made)).tag == "SELECT 5"
+        assert await client.run("SELECT * FROM t WHERE id = 3") == [("3", "4.5", "x")]
+        assert await client.state(made) == "42P07"
+        await client.run("CREATE TABLE u (a) AS SELECT count(*) FROM t WITH NO DATA")
+        assert await client.run("SELECT a FROM u") == []
+        await client.run("CREATE TABLE v AS SELECT a.id, b.n FROM t a JOIN t b ON a.id = b.id")
+        assert await client.value("SELECT sum(n) FROM v") == "22.5"
