@@ -671,6 +671,15 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
             # ALTER TABLE ... ADD CHECK: it wants a name; `definitions` takes this one for none.
             parts += (text[position : token.start], f'CONSTRAINT "{UNNAMED}" check')
             position = token.end
+        elif (
+            token.value == "rename"
+            and tokens[0].value == "alter"
+            and [t.value for t in tokens[index + 2 : index + 3]] == ["to"]
+            and tokens[index + 1].value != "column"
+        ):
+            # It would take the column's name for the table's.
+            parts += (text[position : token.end], " column")
+            position = token.end
         elif token.value == "overriding" and [t.value for t in tokens[index + 2 : index + 3]] == [
             "value"
         ]:

@@ -27,6 +27,8 @@ async def test_columns_come_and_go() -> None:
         await client.run("ALTER TABLE t DROP COLUMN IF EXISTS a")
         assert await client.state("INSERT INTO t VALUES (1000, 5)") == "23505"
         await client.run("ALTER TABLE t RENAME COLUMN n TO num")
+        await client.run("ALTER TABLE t RENAME num TO number")
+        await client.run("ALTER TABLE t RENAME number TO num")
         await client.run("ALTER TABLE t ADD s serial")
         assert await client.run("SELECT count(DISTINCT s), max(s) FROM t") == [("300", "300")]
         await client.run("ALTER TABLE t RENAME TO u")
