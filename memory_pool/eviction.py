@@ -14,10 +14,10 @@ place in the order as it was, so a scan neither pushes out nor promotes anything
 from __future__ import annotations
 
 from collections import OrderedDict
-
+from typing import Final
 
 # Pages that were evicted and are remembered by their number only: a gigabyte of them.
-GHOSTS_MAX = 65_536
+GHOSTS_MAX: Final = 65_536
 
 
 class Ghosts:

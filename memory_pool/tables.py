@@ -43,8 +43,8 @@ class PoolStats(Stats):
     """Counters of pages and slots since this home started."""
 
     __slots__ = (
-        "absent", "dropped", "evictions", "ghost_hits", "hits", "offers", "offers_refused", "registers",
-        "stale_hits", "validates_accepted", "validates_refused",
+        "absent", "dropped", "evictions", "ghost_hits", "hits", "offers", "offers_refused",
+        "registers", "stale_hits", "validates_accepted", "validates_refused",
     )  # fmt: skip
 
     absent: int

@@ -87,3 +87,16 @@ def test_a_detached_node_shrinks_no_more() -> None:
     made.detach("mem1", members)
     assert made.empty_leftovers() == []
     made.check()
+
+
+def test_a_miss_of_an_evicted_page_is_a_ghost_hit_once() -> None:
+    made, members = tables(slots=2, slabs=1)
+    member = members.get(1)
+    assert member is not None
+    fill(made, members, 3)
+    assert made.stats.evictions == 1
+    for _ in range(2):
+        assert made.register(1, member.place, scan=False) is None
+    assert made.register(99, member.place, scan=False) is None
+    assert made.stats.ghost_hits == 1
+    made.check()
