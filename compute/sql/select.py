@@ -318,6 +318,8 @@ def output_name(node: Any, text: str) -> str:
         weak = isinstance(inner, (exp.Cast, exp.Boolean, exp.Case))
         name = "?column?" if weak else output_name(inner, text)
         return _type_output_name(node) if name == "?column?" else name
+    if isinstance(node, exp.Interval):
+        return "interval"
     if isinstance(node, exp.Case):
         default = node.args.get("default")
         while isinstance(default, (exp.Paren, exp.Cast)):
@@ -339,7 +341,7 @@ _INTERNAL_NAMES: Final = {
     "integer": "int4", "bigint": "int8", "smallint": "int2", "double precision": "float8",
     "real": "float4", "boolean": "bool", "character varying": "varchar", "character": "bpchar",
     "timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz",
-    '"char"': "char",
+    '"char"': "char", "time without time zone": "time",
 }  # fmt: skip
 
 
