@@ -61,12 +61,10 @@ def plan_relations(text: str, tokens: list[Token]) -> Plan | None:
     if reader.accept("temporary") or reader.accept("temp"):
         pass
     what = reader.next().value
-    maker = _MAKERS.get((word, what))
-    if maker is None or (replaces and what != "view"):
-        return None
     if what == "view" and word == "create":
         return _create_view(text, reader, replaces=replaces)
-    return maker(reader)
+    maker = _MAKERS.get((word, what))
+    return None if maker is None or replaces else maker(reader)
 
 
 # ---------------------------------------------------------------------------------------- sequences
@@ -515,7 +513,6 @@ _MAKERS: Final[dict[tuple[str, str], Callable[[Reader], Plan]]] = {
     ("create", "sequence"): _create_sequence,
     ("alter", "sequence"): _alter_sequence,
     ("drop", "sequence"): _drop_sequence,
-    ("create", "view"): _drop_view,
     ("drop", "view"): _drop_view,
     ("drop", "index"): _drop_index,
     ("alter", "index"): _alter_index,
