@@ -8,7 +8,7 @@ CODE   := polarless compute memory_pool storage bench tests
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check fmt lint types imports tests fast soak bench bench-quick sim clean \
+.PHONY: help venv demo test check fmt lint types imports tests fast soak bench bench-quick sim sim-mutants clean \
         postgres postgres-optional
 
 help:  ## what there is to type
@@ -47,8 +47,11 @@ bench: $(VENV)/.installed-bench postgres  ## the benchmarks, in full: half an ho
 bench-quick: $(VENV)/.installed-bench postgres  ## the benchmarks, small: two minutes
 	$(BIN)/python -P -m bench all --quick --plot bench-results --out bench-results $(ARGS)
 
-sim:  ## the simulator (not there yet)
-	@echo "the simulator is not built yet: nodes run only as processes so far" >&2; exit 2
+sim: $(VENV)/.installed  ## the whole cluster in one loop, by seed: ARGS="--seeds 1..2000"
+	$(BIN)/python -m tests.sim $(ARGS)
+
+sim-mutants: $(VENV)/.installed  ## does the simulation find deliberate bugs?
+	$(BIN)/python -m tests.sim --mutants $(ARGS)
 
 # ------------------------------------------------------------------------------------ checking
 

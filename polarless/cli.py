@@ -442,6 +442,31 @@ def bench(
 
 @app.command()
 @friendly
+def sim(
+    seed: Annotated[int, typer.Option(help="Which one.")],
+    trace: Annotated[bool, typer.Option("--trace", help="Print what happened.")] = False,
+) -> None:
+    """Replay one seed of the simulation; in a checkout of the sources."""
+    import subprocess
+
+    import polarless
+
+    root = Path(polarless.__file__).parent.parent
+    if not (root / "tests" / "sim").is_dir():
+        raise CallerMistake(
+            "the simulator comes with the sources, not with the installed package",
+            hint="run this in a checkout, with its environment",
+        )
+    command = [sys.executable, "-m", "tests.sim", "--seed", str(seed)]
+    sys.exit(
+        subprocess.run(
+            [*command, *(["--trace"] if trace else [])], cwd=root, check=False
+        ).returncode
+    )
+
+
+@app.command()
+@friendly
 def version() -> None:
     """The version of polarless."""
     from importlib.metadata import version as version_of

@@ -39,10 +39,13 @@ from polarless.errors import (
     CommitUnknown,
     Conflict,
     ConnectionLost,
+    DeadlineExceeded,
+    Deadlock,
     Fenced,
     PolarlessError,
     RemoteProtocolError,
     Reroute,
+    Retry,
 )
 
 if TYPE_CHECKING:
@@ -297,7 +300,7 @@ class Session(Link):
             return
         relay = self.relay
         if relay is not None:
-            if isinstance(error, Reroute) and not self.explicit:
+            if not self.explicit and self._may_run_again(error):
                 relay.reroute()
             relay.completed(self.txn.snapshot if self.txn is not None else 0)
         if self._doom is not None and error.sqlstate == "25P02":
@@ -320,6 +323,18 @@ class Session(Link):
             self.timeouts.statement_over()
         else:
             self.ready()
+
+    def _may_run_again(self, error: PolarlessError) -> bool:
+        """Whether a proxy should run the cycle again, which has done nothing so far.
+
+        It needs the writer; or this node was out of the pool for a moment, and with it went the
+        snapshot of a statement that is a transaction of its own.
+        """
+        if isinstance(error, Reroute):
+            return True
+        if self.engine.writable:
+            return isinstance(error, Conflict) and not isinstance(error, Deadlock)
+        return isinstance(error, Retry) and not isinstance(error, DeadlineExceeded)
 
     def ready(self) -> None:
         """The end of a Query or Sync: say what state the transaction is in."""

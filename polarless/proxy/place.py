@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from polarless.errors import Retry
+from polarless.errors import Conflict, Retry
 from polarless.proxy.messages import PARSE, SYNC_MESSAGE, first_error, message
 from polarless.proxy.record import Cycle
 from polarless.wire import relay as wire
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_STATEMENT = 0x43
+# Each node may turn a cycle away once or twice while the pool is rebuilt.
+RERUNS_MAX = 5
 
 
 class Replayed:
@@ -186,8 +188,16 @@ class Place:
             session.proxy.rerouted += 1
             self.link.outstanding -= 1
             current.backend = None
+            current.reruns += 1
             place = session.proxy.writer_place(session)
-            if place is None:
+            if current.reruns > RERUNS_MAX:
+                session.fail_cycle(
+                    Conflict(
+                        "the statement was turned away too often",
+                        hint="The nodes are leaving and joining the memory pool; try again.",
+                    )
+                )
+            elif place is None:
                 session.queue("a writer")
             else:
                 session.run(current, place)

@@ -27,7 +27,7 @@ class Cycle:
 
     __slots__ = (
         "answered", "backend", "copying", "crc", "data", "ended", "from_lsn", "note_due", "number",
-        "query", "size", "skip", "skip_crc", "snapshots", "start_us",
+        "query", "reruns", "size", "skip", "skip_crc", "snapshots", "start_us",
     )  # fmt: skip
 
     def __init__(self, number: int, data: bytes, *, ended: bool, query: bool) -> None:
@@ -46,6 +46,8 @@ class Cycle:
         # Bytes that the client has already, of an answer that is made again.
         self.skip = 0
         self.skip_crc = 0
+        # How often a node has turned it away.
+        self.reruns = 0
         # Of its statements so far; None if the node has not told yet.
         self.snapshots: list[int] | None = None
         self.start_us = 0

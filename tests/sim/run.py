@@ -1,0 +1,215 @@
+"""One seed: a cluster, a workload, faults, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import random
+import sys
+from dataclasses import dataclass, field
+
+from tests.sim.client import SimClient, SimError
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import VirtualLoop
+from tests.sim.mutants import mutated
+
+ACCOUNTS = 8
+TELLERS = 3
+FAULTS = 4
+TOTAL = 1000 * ACCOUNTS
+
+
+@dataclass
+class Outcome:
+    """What happened."""
+
+    seed: int
+    trace: list[str] = field(default_factory=list)
+    commits: int = 0
+    transfers: int = 0
+    audits: int = 0
+    problem: str = ""
+
+
+class Workload:
+    """Transfers between accounts, an auditor of their sum, and rows with unique ids."""
+
+    def __init__(self, cluster: SimCluster, outcome: Outcome) -> None:
+        self.cluster = cluster
+        self.outcome = outcome
+        self.stopping = False
+        self.acked: set[int] = set()
+        self.newest = 0
+
+    async def client(self) -> SimClient:
+        proxy = self.cluster.core.members["proxy-1"]
+        return await SimClient.connect(self.cluster.network, proxy.sql)
+
+    async def setup(self) -> None:
+        client = await self.client()
+        await client.query("create table account (id int primary key, v int)")
+        await client.query("create table ledger (id int primary key)")
+        for number in range(ACCOUNTS):
+            await client.query(f"insert into account values ({number}, 1000)")
+        client.close()
+
+    async def transfer(self, number: int) -> None:
+        rng = random.Random((self.outcome.seed << 8) + number)
+        client = await self.client()
+        while not self.stopping:
+            one, other = rng.sample(range(ACCOUNTS), 2)
+            amount = rng.randrange(1, 50)
+            try:
+                await client.query("begin")
+                await client.query(f"update account set v = v - {amount} where id = {one}")
+                await client.query(f"update account set v = v + {amount} where id = {other}")
+                await client.query("commit")
+                self.outcome.transfers += 1
+            except SimError as error:
+                # Two that lock the same rows in the other order.
+                if error.args[0] not in ("40P01", "40001"):
+                    raise
+                await client.query("rollback")
+            await asyncio.sleep(rng.uniform(0, 0.01))
+        client.close()
+
+    async def insert(self, number: int) -> None:
+        client = await self.client()
+        row = number * 1_000_000
+        while not self.stopping:
+            row += 1
+            await client.query(f"insert into ledger values ({row})")
+            self.acked.add(row)
+            self.outcome.commits += 1
+            # A message outside the database: whoever reads now sees it.
+            self.newest = row
+            await asyncio.sleep(0.002)
+        client.close()
+
+    async def audit(self) -> None:
+        client = await self.client()
+        while not self.stopping:
+            newest = self.newest
+            rows = await client.query("select v from account")
+            total = sum(int(row[0] or 0) for row in rows)
+            assert total == TOTAL, f"the accounts hold {total}"
+            if newest:
+                found = await client.query(f"select id from ledger where id = {newest}")
+                assert found, f"row {newest} was acknowledged and is not seen"
+            self.outcome.audits += 1
+            await asyncio.sleep(0.003)
+        client.close()
+
+    async def check(self) -> None:
+        """Afterwards, on every compute node itself."""
+        for member in self.cluster.core.members.of_kind("compute"):
+            client = await SimClient.connect(self.cluster.network, member.sql)
+            rows = await client.query("select v from account")
+            total = sum(int(row[0] or 0) for row in rows)
+            assert total == TOTAL, f"{member.name}: the accounts hold {total}"
+            there = {int(row[0] or 0) for row in await client.query("select id from ledger")}
+            assert not self.acked - there, f"{member.name}: lost {sorted(self.acked - there)[:5]}"
+            assert there == self.acked, f"{member.name}: {sorted(there - self.acked)[:5]} unasked"
+            client.close()
+
+
+async def faults(cluster: SimCluster, rng: random.Random) -> None:
+    """Some faults, one after the other, with time between them or none."""
+    for _ in range(FAULTS):
+        await asyncio.sleep(rng.choice((0.0, 0.05, 0.3)))
+        members = cluster.core.members
+        roles = {m.role: m.name for m in members.members.values()}
+        kind = rng.choice(("rw", "rw", "ro", "home", "memory", "storage", "switch", "stop", "slow"))
+        if kind == "switch":
+            cluster.say("fault: a planned switch")
+            cluster.switch()
+        elif kind == "stop":
+            name = roles.get(rng.choice(("rw", "ro")))
+            if name:
+                process = cluster.processes[name]
+                cluster.say(f"fault: SIGSTOP {name}")
+                process.stopped = True
+                await asyncio.sleep(rng.choice((0.2, 2.5)))
+                process.go_on(cluster.loop)
+        elif kind == "slow":
+            cluster.network.slow_s = 0.002
+            await asyncio.sleep(0.2)
+            cluster.network.slow_s = 0.0
+        elif kind in roles:
+            cluster.kill(roles[kind])
+        if rng.random() < 0.7:
+            await cluster.until_serving(20.0)
+
+
+async def scenario(cluster: SimCluster, outcome: Outcome) -> None:
+    """The whole of one seed."""
+    await cluster.start()
+    work = Workload(cluster, outcome)
+    await work.setup()
+    tasks = [asyncio.ensure_future(work.transfer(number)) for number in range(TELLERS)]
+    tasks += [asyncio.ensure_future(work.insert(number)) for number in (1, 2)]
+    tasks.append(asyncio.ensure_future(work.audit()))
+    chaos = asyncio.ensure_future(faults(cluster, random.Random(outcome.seed + 1)))
+    done, _ = await asyncio.wait({*tasks, chaos}, return_when=asyncio.FIRST_COMPLETED)
+    for one in done:
+        one.result()
+    await chaos
+    # Liveness: once the faults are over everything serves, and clients get on.
+    await cluster.until_serving(20.0)
+    before = outcome.commits
+    end = cluster.loop.now + 30
+    while outcome.commits < before + 5:
+        assert cluster.loop.now < end, "clients do not get on"
+        for one in tasks:
+            if one.done():
+                one.result()
+        await asyncio.sleep(0.01)
+    work.stopping = True
+    await asyncio.wait_for(asyncio.gather(*tasks), 60)
+    await work.check()
+
+
+def run_seed(seed: int, mutant: str | None = None) -> Outcome:
+    """Run one seed from its beginning to its end; what went wrong is in ``problem``.
+
+    ``mutant``: a deliberate bug, see `tests.sim.mutants`.
+    """
+    with mutated(mutant):
+        return _run_seed(seed)
+
+
+def _run_seed(seed: int) -> Outcome:
+    outcome = Outcome(seed)
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    logging.disable(logging.CRITICAL)
+    cluster = SimCluster(loop, seed)
+    outcome.trace = cluster.trace
+    try:
+        loop.run_until_complete(asyncio.wait_for(scenario(cluster, outcome), 60))
+        assert not loop.problems, loop.problems[0]
+    except (AssertionError, Exception) as error:
+        outcome.problem = f"{type(error).__name__}: {error}"
+        for problem in loop.problems[:3]:
+            cluster.say(f"problem: {problem}")
+    finally:
+        logging.disable(logging.NOTSET)
+        cluster.say(f"{outcome.commits} commits, {outcome.transfers} transfers")
+        _discard(loop, cluster)
+    return outcome
+
+
+def _discard(loop: VirtualLoop, cluster: SimCluster) -> None:
+    """Tasks of killed processes never end: they are dropped, not cancelled one by one."""
+    for process in cluster.processes.values():
+        process.alive = False
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    with contextlib.suppress(RuntimeError):
+        loop.close()
+    # What is dropped complains; nobody is left to hear.
+    sys.unraisablehook = lambda _: None
+    gc.collect()
+    sys.unraisablehook = sys.__unraisablehook__
