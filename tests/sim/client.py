@@ -79,7 +79,8 @@ class SimClient(asyncio.Protocol):
 
 def _row(body: bytes) -> tuple[str | None, ...]:
     count = int.from_bytes(body[:2], "big")
-    position, values = 2, []
+    position = 2
+    values: list[str | None] = []
     for _ in range(count):
         length = int.from_bytes(body[position : position + 4], "big", signed=True)
         position += 4

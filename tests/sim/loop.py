@@ -95,14 +95,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         context = contextvars.copy_context() if context is None else context
         process = context.get(PROCESS)
         if process is None:
             return super().call_soon(callback, *args, context=context)
         return super().call_soon(process.run, context, callback, args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
         context = contextvars.copy_context() if context is None else context
         process = context.get(PROCESS)
         if process is None:

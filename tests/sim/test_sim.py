@@ -1,4 +1,4 @@
-"""Some seeds of the simulation, those that have found something, and some of its deliberate bugs."""
+"""Some seeds of the simulation, and those that have found something."""
 
 from __future__ import annotations
 
