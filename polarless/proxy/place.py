@@ -205,8 +205,11 @@ class Place:
             assert current is not None
             current.copying = True
             session.scanner.ended = False
-        elif kind in (wire.PAUSE, wire.CONTINUE) and mine:
-            session.hold(kind == wire.PAUSE)
+        elif kind == wire.PAUSE and mine:
+            session.hold(True)
+        elif kind == wire.CONTINUE:
+            # Also behind the answer: a COPY that has ended takes input again.
+            session.hold(False)
         elif kind == wire.LOST:
             self.link.backends.pop(self.number, None)
             self.on_lost()

@@ -297,6 +297,9 @@ class Session(asyncio.Protocol):
 
     def run(self, cycle: Cycle, place: Place) -> None:
         """Send everything that there is of a cycle."""
+        if self._reading_paused and not self._inbox:
+            # Whoever held this client back is not the one that runs it now.
+            self._resume_reading()
         cycle.backend = place
         cycle.from_lsn = place.link.lsn
         place.prepare(cycle)
@@ -353,8 +356,11 @@ class Session(asyncio.Protocol):
             if not self.greeted:
                 self._welcome()
             self.memory.finished(cycle, flag)
-            if self._inbox and not self.recovering:
-                self.next_cycle()
+            if self._inbox:
+                if not self.recovering:
+                    self.next_cycle()
+            elif self._reading_paused:
+                self._resume_reading()
 
     def _unsent(self, cycle: Cycle, payload: bytes) -> bytes:
         """The part of an answer made again that the client has not got yet."""
@@ -388,6 +394,8 @@ class Session(asyncio.Protocol):
             self.write(startup.ready(self.memory.status))
         else:
             self._swallowing = True
+        if self._reading_paused and not self._inbox:
+            self._resume_reading()
         if self._inbox and not self.recovering:
             self.next_cycle()
 
