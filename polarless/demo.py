@@ -14,6 +14,7 @@ acknowledged one must be there: ``lost`` counts those that are not, and any make
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -23,6 +24,8 @@ import asyncpg
 from polarless.demo_load import find_load
 from polarless.errors import PolarlessError
 from polarless.local import LocalCluster
+
+log = logging.getLogger(__name__)
 
 CLIENTS: Final = 8
 WRITERS: Final = 4
@@ -218,15 +221,19 @@ async def _rows(url: str) -> set[int]:
 async def _sums_agree(url: str) -> bool:
     connection = await asyncpg.connect(url)
     try:
-        sums = [
-            await connection.fetchval(f"select sum({column}) from pgbench_{table}")
-            for column, table in (
-                ("bbalance", "branches"), ("tbalance", "tellers"), ("abalance", "accounts"),
-                ("delta", "history"),
-            )
-        ]  # fmt: skip
+        # One snapshot: a commit whose client is gone may still be under way.
+        async with connection.transaction(isolation="repeatable_read"):
+            sums = [
+                await connection.fetchval(f"select sum({column}) from pgbench_{table}")
+                for column, table in (
+                    ("bbalance", "branches"), ("tbalance", "tellers"), ("abalance", "accounts"),
+                    ("delta", "history"),
+                )
+            ]  # fmt: skip
     finally:
         await connection.close()
+    if len(set(sums)) != 1:
+        log.error("pgbench's sums differ: %s", sums)
     return len(set(sums)) == 1
 
 

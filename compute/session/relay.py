@@ -78,6 +78,8 @@ class Relayed(asyncio.Transport):
         self._busy = True
         self._later: deque[tuple[int, bytes]] = deque()
         self._sent = False
+        self._in_block = False
+        self._committed = False
         self._chunked = False
         self._rerouted = False
         self._closing = False
@@ -105,6 +107,7 @@ class Relayed(asyncio.Transport):
 
     def committing(self, txn: Transaction, then: Then, answer: bytes) -> None:
         """Give the commit its id, and the note for whoever asks what became of it."""
+        self._committed = self._committed or txn.has_writes
         txn.transaction_id = self.base + self.cycle
         session = self.session
         assert session is not None
@@ -133,8 +136,12 @@ class Relayed(asyncio.Transport):
         return self.replaying[index] if index < len(self.replaying) else 0
 
     def reroute(self) -> bool:
-        """The cycle needs the writer. False if its client has been answered in part already."""
-        if self._sent:
+        """The cycle is to be run again, here or on the writer.
+
+        False if that would not be the same: its client has been answered in part, it began inside
+        a transaction block, or it has committed something.
+        """
+        if self._sent or self._in_block or self._committed:
             return False
         self._rerouted = True
         return True
@@ -161,6 +168,8 @@ class Relayed(asyncio.Transport):
                 return
             self.cycle = cycle
             self._sent = False
+            self._committed = False
+            self._in_block = self.session is not None and self.session.explicit
             self.replaying, self.replay_next = self.replay_next, []
         self._busy = True
         self.protocol.data_received(data)

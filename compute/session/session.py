@@ -300,7 +300,7 @@ class Session(Link):
             return
         relay = self.relay
         if relay is not None:
-            if not self.explicit and self._may_run_again(error):
+            if self._may_run_again(error):
                 relay.reroute()
             relay.completed(self.txn.snapshot if self.txn is not None else 0)
         if self._doom is not None and error.sqlstate == "25P02":
