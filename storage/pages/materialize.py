@@ -87,7 +87,9 @@ class Pages:
         lsn = -1
         if entries:
             cached = self._cache.get(page_id)
-            if cached is not None and cached[0] <= as_of:
+            # Records that are stored already, and not dropped yet, are not among the entries: an
+            # image from before them must not be built upon.
+            if cached is not None and self.pending.passed_over(page_id) <= cached[0] <= as_of:
                 lsn, base = cached
                 stats.cache_hits += 1
         if base is None:

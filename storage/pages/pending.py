@@ -196,6 +196,15 @@ class Pending:
             return entries
         return [entry for entry in entries if entry[0][0] > self.folded]
 
+    def passed_over(self, page_id: int) -> int:
+        """The LSN of the page's last record that is folded and not dropped yet; 0 if none is."""
+        folded, last = self.folded, 0
+        for entry in self.pages.get(page_id, ()):
+            if entry[0][0] > folded:
+                break
+            last = entry[0][0]
+        return last
+
     @property
     def groups(self) -> int:
         """How many groups wait."""
