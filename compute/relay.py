@@ -127,6 +127,8 @@ class RelayLink(asyncio.Protocol):
             fields = wire.unpack(payload)
             session.replay_next = fields["snapshots"]
             session.start_us = fields["start_us"]
+        elif kind == wire.DOOM:
+            session.doom_next = payload.decode()
         elif kind == wire.SETTINGS:
             if session.session is not None:
                 session.session.settings.restore(wire.unpack(payload))
@@ -159,8 +161,6 @@ class RelayLink(asyncio.Protocol):
             # Its last commit was no later.
             session.last_commit_lsn = self._server.engine.log.durable
         transport.settings_version = session.settings.version
-        if fields.get("doomed"):
-            session.doom(fields["doomed"])
 
     def _adopt(self, snapshots: list[int]) -> None:
         """Keep what transactions need that the proxy will run again here."""

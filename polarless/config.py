@@ -101,8 +101,8 @@ class ControlConfig:
     # After this many quick ends in a row the node counts as failed; tries go on, rarely.
     failures_max: int = 8
     backoff_failed_s: float = 30.0
-    # Lived this long: earlier ends are forgotten.
-    healthy_after_s: float = 10.0
+    # Served this long: it can start, whatever ended it, and earlier ends are forgotten.
+    healthy_after_s: float = 0.5
     # A clean stop: buffers are small, so seconds are plenty. Then SIGKILL.
     stop_grace_s: float = 8.0
     # A new control waits this long for the answers of the nodes that it found running.

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from compute.btree.tree import Tree
 from compute.buffer.frames import FrameCache
-from polarless.errors import Overloaded
+from polarless.errors import CorruptData, Overloaded
 from polarless.kernel import redo
 from polarless.kernel.apply import apply
 from polarless.kernel.ids import Cts, PageId
@@ -54,11 +54,14 @@ class Change:
         cts: Cts,
         snapshots: Sequence[Cts],
         allocate: Callable[[int], PageId],
+        kept_until: Cts = 0,
     ) -> None:
         self.cache = cache
         self.cts = cts
         self.snapshots = snapshots
         self.horizon = snapshots[0]
+        # Any snapshot up to this one may still be asked for; 0 if only those above are.
+        self.kept_until = kept_until
         self.allocate = allocate
         self.records: list[redo.Record] = []
         self.touched: dict[PageId, Frame] = {}
@@ -133,13 +136,15 @@ def exact_bytes(frame: Frame) -> int:
         return frame.used_bytes
     try:
         return len(encode(frame)) - 64 + 16
-    except Exception:
+    except (CorruptData, ValueError):  # longer than a page, or a chain nested too deep
         return frame.used_bytes
 
 
 def prune_leaf(change: Change, leaf: Frame) -> bool:
     """Prune a leaf if that frees anything; whether it did."""
     snapshots = change.snapshots
+    if change.kept_until:
+        snapshots = _with_all_until(leaf, change.kept_until, snapshots)
     before = _places(leaf)
     if not _prunable(leaf, snapshots):
         return False
@@ -148,6 +153,18 @@ def prune_leaf(change: Change, leaf: Frame) -> bool:
         for place in before - _places(leaf):
             change.free_value(place)
     return True
+
+
+def _with_all_until(leaf: Frame, until: Cts, snapshots: Sequence[Cts]) -> list[Cts]:
+    """The snapshots, and all that tell apart the leaf's versions up to ``until``."""
+    found = {0, *snapshots}
+    for chain in leaf.rows.values():
+        version: Version | None = chain
+        while version is not None:
+            if version[0] <= until:
+                found.add(version[0])
+            version = version[2]
+    return sorted(found)
 
 
 def _prunable(leaf: Frame, snapshots: Sequence[Cts]) -> bool:

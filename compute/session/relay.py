@@ -71,6 +71,8 @@ class Relayed(asyncio.Transport):
         self.replaying: list[int] = []
         # The same for the cycle that is still to come.
         self.replay_next: list[int] = []
+        # Why the transaction in which the next cycle comes has failed.
+        self.doom_next = ""
         self.start_us = 0
         self.too_long = False
         self._kept: set[int] = set()
@@ -171,6 +173,9 @@ class Relayed(asyncio.Transport):
             self._committed = False
             self._in_block = self.session is not None and self.session.explicit
             self.replaying, self.replay_next = self.replay_next, []
+            if self.doom_next and self.session is not None:
+                self.session.doom(self.doom_next)
+                self.doom_next = ""
         self._busy = True
         self.protocol.data_received(data)
 

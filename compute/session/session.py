@@ -276,6 +276,14 @@ class Session(Link):
     def _go_on(self) -> None:
         wait = self.wait
         if wait is None:
+            if (
+                self.again is None
+                and (self.explicit or self.txn is None)
+                and self.reader.is_only_sync()
+            ):
+                # It only says Ready: one write instead of two, and no client has half an answer.
+                self.process()
+                return
             self.flush()
             if self.again is not None or self.reader.buffered or self.reads_paused:
                 self.clock.call_soon(self.process)

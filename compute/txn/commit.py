@@ -76,7 +76,7 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
     if not txn.transaction_id:
         engine.next_transaction += 1
         txn.transaction_id = engine.next_transaction
-    change = Change(engine.cache, cts=cts, snapshots=engine.keep, allocate=engine.allocate)
+    change = engine.change(cts)
     values: list[tuple[PageId, bytes]] = []
     for tree, logged in txn.new_trees.values():
         if not logged:
@@ -143,11 +143,13 @@ def _check_chain(engine: Engine, leaf: Frame, key: Key, need_bytes: int) -> None
 
     if good():
         return
-    change = Change(engine.cache, cts=0, snapshots=engine.keep, allocate=engine.allocate)
+    change = engine.change()
     prune_leaf(change, leaf)
     if change.records:
         log_change(engine, change)
-    if not good():
+    if not good() and engine.needs_room():
+        _check_chain(engine, leaf, key, need_bytes)
+    elif not good():
         raise WaitFor(engine.progress, f"old versions of row {key!r}")
 
 

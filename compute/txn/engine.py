@@ -45,9 +45,11 @@ log = logging.getLogger(__name__)
 
 WRITE_SET_BYTES_MAX: Final = 32 * 1024 * 1024
 ADMISSION_TIMEOUT_S: Final = 15.0
+# A proxy hears of a new writer at once, and opens a connection to it if it had none.
+KEEP_ALL_S: Final = 2.0
+# A hot row whose versions fill its page is not made to wait for longer than this.
+KEEP_ALL_MIN_S: Final = 0.2
 # A bulk load waits while more than this is queued or under way to the log.
-# A proxy hears of a new writer at once. Rows that change a hundred times meanwhile have to wait.
-KEEP_ALL_S: Final = 0.1
 BULK_BYTES_IN_FLIGHT_MAX: Final = 8 * 1024 * 1024
 ISOLATIONS: Final = {
     "read uncommitted": READ_COMMITTED,
@@ -119,9 +121,10 @@ class Engine:
         self.pins: dict[Cts, int] = {}
         self.remote_pins: tuple[Cts, ...] = ()
         self.keep: tuple[Cts, ...] = (0,)
-        # After a promotion nothing is pruned before the proxies have said which snapshots the
-        # transactions had that they bring.
-        self._keeps_all = False
+        # For a while after a promotion every snapshot up to this one can still be read: proxies
+        # bring transactions that had them. 0: only those in ``keep``.
+        self.kept_until: Cts = 0
+        self._writing_since = 0.0
         # Leaves where something was deleted or superseded: the sweeper's work list.
         self.sweepable: dict[PageId, Tree] = {}
         self.admission = Waiters()
@@ -273,23 +276,34 @@ class Engine:
     def refresh_keep(self) -> None:
         """Compute ``keep`` anew; called when an advance was answered."""
         assert self.log is not None
-        if self._keeps_all:
-            self.keep = (0,)
-            return
         own = self.pinned_snapshots(self.log.published)
         if self.remote_pins:
             floor = min(own[-1], self.remote_pins[-1])
             merged = {pin for pin in (*own, *self.remote_pins) if pin < floor}
-            self.keep = (*sorted(merged), floor)
-        else:
-            self.keep = tuple(own)
+            own = [*sorted(merged), floor]
+        self.keep = (0, *own) if self.kept_until else tuple(own)
+
+    def change(self, cts: Cts = 0) -> Change:
+        """A group of records in the making."""
+        return Change(
+            self.cache, cts=cts, snapshots=self.keep, allocate=self.allocate,
+            kept_until=self.kept_until,
+        )  # fmt: skip
 
     def _prune_again(self) -> None:
         """The proxies have had their time: writers of hot rows wait for what can be pruned now."""
-        self._keeps_all = False
+        self.kept_until = 0
         if self.fenced is None:
             self.refresh_keep()
             self.progress.wake(None)
+
+    def needs_room(self) -> bool:
+        """A row has too many versions: whether those from before the promotion may go now."""
+        if not self.kept_until or self.clock.now() - self._writing_since < KEEP_ALL_MIN_S:
+            return False
+        self.kept_until = 0
+        self.refresh_keep()
+        return True
 
     # Transactions.
 
@@ -398,7 +412,8 @@ class Engine:
         self.fetcher.release = None
         writer = self.log
         self.fetcher.mark = lambda: writer.advanced
-        self._keeps_all = True
+        self.kept_until = cts
+        self._writing_since = self.clock.now()
         self.clock.call_later(KEEP_ALL_S, self._prune_again)
         self.refresh_keep()
         self.writable = True

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, NamedTuple
 
-from compute.btree.split import Change
 from compute.buffer.waits import Waiters, WaitFor, resumed
 from compute.txn.commit import log_change
 from compute.txn.engine import Engine
@@ -145,7 +144,7 @@ async def _format_database(engine: Engine) -> None:
         (redo.FORMAT, root, LEAF, tree_id, None, None, (), ())
         for tree_id, root in ((CATALOG_TREE, CATALOG_ROOT), (DROPPED_TREE, DROPPED_ROOT))
     ]
-    change = Change(engine.cache, cts=0, snapshots=engine.keep, allocate=engine.allocate)
+    change = engine.change()
     for record in records:
         change.add(record)
     engine.next_page = FIRST_FREE_PAGE

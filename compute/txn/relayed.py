@@ -40,7 +40,7 @@ class RelayedTransaction(Transaction):
                 self.engine.unpin(self.pinned)
                 self.pinned = None
             keep = self.engine.keep
-            if snapshot < keep[-1] and snapshot not in keep:
+            if self.engine.kept_until < snapshot < keep[-1] and snapshot not in keep:
                 raise Conflict(
                     "the snapshot of a statement that is run again is gone",
                     hint="Run the whole transaction again.",

@@ -40,7 +40,7 @@ def sweep(engine: Engine, leaf_count: int) -> int:
         done += 1
         if leaf is None or leaf.kind != LEAF:
             continue
-        change = Change(engine.cache, cts=0, snapshots=engine.keep, allocate=engine.allocate)
+        change = engine.change()
         prune_leaf(change, leaf)
         if any(version[1] is None for version in leaf.rows.values()):
             # Some snapshot still needs what was deleted: come back later.
@@ -163,7 +163,7 @@ async def _free_below(engine: Engine, tree: Tree, root: PageId) -> None:
     for start in range(0, len(order), PAGES_PER_STEP):
         if not engine.writable:
             return
-        change = Change(engine.cache, cts=0, snapshots=engine.keep, allocate=engine.allocate)
+        change = engine.change()
         for page_id in order[start : start + PAGES_PER_STEP]:
             engine.cache.remove(page_id)
             change.records.append((redo.FREE, page_id))
@@ -171,7 +171,7 @@ async def _free_below(engine: Engine, tree: Tree, root: PageId) -> None:
         log_change(engine, change)
         await engine.clock.sleep(0)
     for place in large:
-        change = Change(engine.cache, cts=0, snapshots=engine.keep, allocate=engine.allocate)
+        change = engine.change()
         change.free_value(place)
         log_change(engine, change)
         await engine.clock.sleep(0)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from polarless.config import HOST, ClusterConfig
-from polarless.control.membership import Member, Membership
+from polarless.control.membership import SERVING, Member, Membership
 from polarless.wire.control import COMPUTE, HOME, MEMORY, PACKAGES, PROXY, STORAGE
 
 RESERVE_MB_MIN: Final = 1024
@@ -73,6 +73,7 @@ def topology(members: Membership, leaving: Iterable[str]) -> dict[str, Any]:
     names = {member.name for member in computes}
     return {
         "nodes": {member.name: member.sql for member in computes},
+        "serving": [member.name for member in computes if member.state == SERVING],
         "draining": [name for name in leaving if name in names],
     }
 

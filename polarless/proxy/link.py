@@ -80,13 +80,13 @@ class Link:
         self._verdicts: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._greeted: asyncio.Event = asyncio.Event()
         self._ended = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._dropped = False
 
     # Its life.
 
     async def run(self) -> None:
         """Keep the connection up until `drop`."""
-        clock = self._owner.world.clock
         pause_s = RECONNECT_FIRST_S
         host, _, port = self.address.rpartition(":")
         while not self._dropped:
@@ -102,8 +102,20 @@ class Link:
                 log.debug("node %s at %s: %s", self.node, self.address, error)
                 self.abort()
             if not self._dropped:
-                await clock.sleep(pause_s * self._owner.world.random.uniform(0.5, 1.5))
+                await self._pause(pause_s * self._owner.world.random.uniform(0.5, 1.5))
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+
+    async def _pause(self, pause_s: float) -> None:
+        self._hurried.clear()
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._hurried.wait()
+        except TimeoutError:
+            return
+
+    def hurry(self) -> None:
+        """The node is said to be there: try now if there is no connection."""
+        self._hurried.set()
 
     def drop(self) -> None:
         """Close, for good."""
@@ -111,6 +123,7 @@ class Link:
         self.abort()
         self._ended.set()
         self._greeted.set()
+        self._hurried.set()
 
     def abort(self) -> None:
         """Close now; whoever has a session there goes on elsewhere."""

@@ -65,11 +65,10 @@ class Place:
         if "startup" in how:
             self._statements_version = session.memory.statements_version
 
-    def resume(self, *, doomed: str = "") -> None:
+    def resume(self) -> None:
         """Make the session there as it was at the beginning of its open transaction."""
         session = self.session
-        self.open({"resume": session.parameters, "settings": session.memory.settings,
-                   "doomed": doomed})  # fmt: skip
+        self.open({"resume": session.parameters, "settings": session.memory.settings})
 
     def prepare(self, cycle: Cycle) -> None:
         """Bring settings and prepared statements there up to date before a cycle."""

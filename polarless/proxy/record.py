@@ -26,8 +26,8 @@ class Cycle:
     """One cycle: its input, its answer so far as a length and a checksum."""
 
     __slots__ = (
-        "answered", "backend", "copying", "crc", "data", "ended", "from_lsn", "note_due", "number",
-        "query", "reruns", "size", "skip", "skip_crc", "snapshots", "start_us",
+        "answered", "backend", "copying", "crc", "data", "ended", "from_lsn", "number", "query",
+        "reruns", "size", "skip", "skip_crc", "snapshots", "start_us",
     )  # fmt: skip
 
     def __init__(self, number: int, data: bytes, *, ended: bool, query: bool) -> None:
@@ -140,9 +140,15 @@ class Memory:
         self.transaction.clear()
         self.transaction_bytes = 0
 
-    def drop_news(self) -> None:
-        """The open transaction is run again, and says it all again."""
-        self._news.clear()
+    def drop_news(self) -> list[dict[str, Any]]:
+        """The open transaction is run again, and says it all again. What it had said."""
+        news, self._news = self._news, []
+        return news
+
+    def keep_prepared(self, news: list[dict[str, Any]]) -> None:
+        """Statements outlive a transaction that has failed, its settings do not."""
+        for meta in news:
+            self._take_prepared(meta)
 
     def snapshots(self) -> set[int]:
         """Those at which the open transaction read."""
@@ -160,17 +166,20 @@ class Memory:
     def _apply(self) -> None:
         news, self._news = self._news, []
         for meta in news:
-            if meta.get("cleared"):
-                self.statements.clear()
-                self.reads.clear()
-                self.statements_version += 1
-            for name, body in (meta.get("prepared") or {}).items():
-                if body is None:
-                    self.statements.pop(name, None)
-                    self.reads.pop(name, None)
-                    self.statements_version += 1
-                elif self.statements.get(name) != body:
-                    self.prepared(name, body)
+            self._take_prepared(meta)
             if "settings" in meta:
                 self.settings = meta["settings"]
                 self.settings_version += 1
+
+    def _take_prepared(self, meta: dict[str, Any]) -> None:
+        if meta.get("cleared"):
+            self.statements.clear()
+            self.reads.clear()
+            self.statements_version += 1
+        for name, body in (meta.get("prepared") or {}).items():
+            if body is None:
+                self.statements.pop(name, None)
+                self.reads.pop(name, None)
+                self.statements_version += 1
+            elif self.statements.get(name) != body:
+                self.prepared(name, body)

@@ -8,6 +8,12 @@
    from what the client was told, the transaction fails with 40001.
 5. The cycle under way again; of its answer the client gets what it has not got yet.
 
+Whatever has been answered, be it in part, is run again before anything new: it had its locks, and
+a statement that was waiting for one of them must not get it first. That client may be one thread
+with another that holds half an answer, and both would wait for ever. So a cycle under way of which
+nothing was answered, and all that comes after, waits until no session is at steps 3 to 5 any more
+(`Barrier`).
+
 A session that held advisory locks or cursors WITH HOLD ends after step 2: it must not believe that
 it still has them.
 """
@@ -58,6 +64,9 @@ async def recover(session: Session) -> None:
         session.refuse(error)
     finally:
         session.recovering = False
+        cycle = session.cycle
+        if cycle is None or not cycle.answered:
+            proxy.barrier.passed(session)
         # Only now may the next cycle begin.
         session.settled()
 
@@ -80,19 +89,18 @@ async def _recover_at(session: Session, link: Link) -> None:
     if memory.tied:
         session.refuse(ties_lost(memory.tied))
         return
-    memory.drop_news()
-    doomed = ""
-    if memory.status != wire.IDLE:
-        doomed = memory.unrepeatable
-    place = session.writer = Place(session, link)
-    place.resume(doomed=doomed)
+    said = memory.drop_news()
+    place = _open_again(session, link)
+    doomed = memory.unrepeatable if memory.status != wire.IDLE else ""
     if not doomed:
-        place.bring(cycle, REPLAY_NUMBERS)
         doomed = await _replay(session, place)
-        if doomed:
-            place.leave()
-            place = session.writer = Place(session, link)
-            place.resume(doomed=doomed)
+    if doomed:
+        # A failed transaction takes back its settings, and leaves what it prepared.
+        memory.drop_news()
+        memory.keep_prepared(said)
+        place.leave()
+        place = _open_again(session, link)
+        place.tell(wire.DOOM, doomed.encode())
     session.proxy.recovered += 1
     if cycle is None:
         return
@@ -102,11 +110,22 @@ async def _recover_at(session: Session, link: Link) -> None:
             Conflict(f"the node that ran this statement was lost, and {why}", hint=_AGAIN)
         )
         return
+    if not cycle.answered:
+        # It held nothing that its client knows of; `Session.settled` puts it in the queue.
+        return
     cycle.skip, cycle.skip_crc = cycle.answered, 0
     if cycle.snapshots is not None and not doomed:
         at = {"snapshots": cycle.snapshots, "start_us": cycle.start_us}
         place.tell(wire.REPLAY, wire.pack(at))
     session.run(cycle, place)
+
+
+def _open_again(session: Session, link: Link) -> Place:
+    """The session at a node, with what it had prepared and set before its transaction."""
+    place = session.writer = Place(session, link)
+    place.resume()
+    place.bring(session.cycle, REPLAY_NUMBERS)
+    return place
 
 
 def ties_lost(what: str) -> PolarlessError:

@@ -16,6 +16,7 @@ from polarless.control.agent import Agent, SharedListener, serves, share_listene
 from polarless.errors import DeadlineExceeded, PolarlessError, RemoteProtocolError
 from polarless.kernel.world import Listener, World
 from polarless.net import rpc
+from polarless.proxy.barrier import Barrier
 from polarless.proxy.link import Link
 from polarless.proxy.place import Place
 from polarless.proxy.recovery import recover, ties_lost
@@ -59,6 +60,7 @@ class Proxy(rpc.Service):
         self._readers: list[Link] = []
         self._writer: Link | None = None
         self._queue: dict[Session, None] = {}
+        self.barrier = Barrier(world.clock, self._wake)
         self._control: set[rpc.Peer] = set()
         self._writer_there = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,7 +141,7 @@ class Proxy(rpc.Service):
     # Nodes.
 
     def set_topology(self, topology: dict[str, Any]) -> None:
-        """Control's list of compute nodes: ``{"nodes": {name: SQL address}}``."""
+        """Control's list of compute nodes: ``{"nodes": {name: address}, "serving": [name]}``."""
         self._topology = topology
         nodes: dict[str, str] = topology.get("nodes") or {}
         for name, link in list(self.links.items()):
@@ -150,6 +152,8 @@ class Proxy(rpc.Service):
             if name not in self.links:
                 link = self.links[name] = Link(self, name, address)
                 self.spawn(link.run())
+        for name in topology.get("serving") or ():
+            self.links[name].hurry()
         self._look()
 
     def link_changed(self, link: Link) -> None:
@@ -180,25 +184,36 @@ class Proxy(rpc.Service):
                 if link is not best:
                     # Its epoch is over; what its sessions had open goes on at the new one.
                     link.abort()
+        self._wake()
+
+    def _wake(self) -> None:
+        """There may be something for those who wait."""
         queue, self._queue = self._queue, {}
         for session in queue:
             session.try_again()
 
     def _adopt(self, writer: Link) -> None:
-        """Tell a new writer which snapshots it will be asked for."""
+        """Tell a new writer which snapshots it will be asked for; nothing new before those."""
         snapshots: set[int] = set()
+        again: list[Session] = []
         for session in self.sessions:
             if session.writer is None or session.writer.link is not writer:
                 snapshots |= session.memory.snapshots()
-                if session.cycle is not None:
-                    snapshots.update(filter(None, session.cycle.snapshots or ()))
+                cycle = session.cycle
+                if cycle is not None:
+                    snapshots.update(filter(None, cycle.snapshots or ()))
+                if session.greeted and session.is_run_again:
+                    again.append(session)
+        self.barrier.close(again)
         if snapshots:
             writer.send(wire.REPLAY, 0, 0, wire.pack({"snapshots": sorted(snapshots)}))
 
     def writer_place(self, session: Session) -> Place | None:
-        """The session's part on the writer, or None if there is no writer now."""
+        """The session's part on the writer, or None if it has to wait for one."""
         writer = self._writer
         place = session.writer
+        if self.barrier.waiting and self.barrier.holds(session) and session.greeted:
+            return None
         if place is not None:
             return place if writer is place.link or place.link.connected else None
         if writer is None:
@@ -297,6 +312,7 @@ class Proxy(rpc.Service):
         """The client is gone."""
         self.sessions.discard(session)
         self._queue.pop(session, None)
+        self.barrier.passed(session)
 
     def enqueue(self, session: Session) -> None:
         """It is told when a node has come."""
@@ -305,7 +321,7 @@ class Proxy(rpc.Service):
             # Compute may have been released: control hears of it at once.
             for peer in self._control:
                 peer.notify("wanted")
-        if self._writer is not None:
+        elif not self.barrier.waiting:
             # There is one already: not from within whatever has just failed.
             self.world.clock.call_soon(self._look)
 

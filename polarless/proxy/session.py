@@ -314,6 +314,12 @@ class Session(asyncio.Protocol):
         self.queued_since = self.proxy.world.clock.now()
         self.proxy.enqueue(self)
 
+    @property
+    def is_run_again(self) -> bool:
+        """Whether its client was answered something that holds only once it is run again."""
+        cycle = self.cycle
+        return self.memory.status != wire.IDLE or (cycle is not None and cycle.answered > 0)
+
     def try_again(self) -> None:
         """There may be a node now."""
         self.waits_for = ""
@@ -356,6 +362,8 @@ class Session(asyncio.Protocol):
             if not self.greeted:
                 self._welcome()
             self.memory.finished(cycle, flag)
+            if self.proxy.barrier.waiting and not self.recovering:
+                self.proxy.barrier.passed(self)
             if self._inbox:
                 if not self.recovering:
                     self.next_cycle()

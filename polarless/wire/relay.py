@@ -15,10 +15,11 @@ session's transaction base, is the transaction id that a commit in it carries in
 From the proxy:
 
     OPEN      {"startup": packet, "pid", "key", "base", "peer"}         a client that has just come
-              {"resume": parameters, "settings", "pid", "key", "base", "peer", "doomed"}
+              {"resume": parameters, "settings", "pid", "key", "base", "peer"}
     DATA      bytes of the client, belonging to this cycle
     REPLAY    {"snapshots": [...], "start_us"}    for the statements of the cycle that comes next
     SETTINGS  {name: value}                       all that differ from the defaults
+    DOOM      why                                 the next cycle is in a failed transaction
     PAUSE, CONTINUE                               the client does not read, reads again
     CANCEL    {"pid", "key"}                      session 0: whichever has this pid
     VERDICT   {"id", "xid", "from_lsn"}           session 0
@@ -67,6 +68,7 @@ META: Final = 11
 COPYING: Final = 12
 REROUTE: Final = 13
 LOST: Final = 14
+DOOM: Final = 15
 
 IDLE: Final = 0x49
 IN_TRANSACTION: Final = 0x54

@@ -1,0 +1,1 @@
+"""The proxy, whose clients and compute nodes are played by the test."""
