@@ -88,6 +88,8 @@ class ControlConfig:
     hung_after_max_s: float = 4.0
     # A hung process that nobody can take over from is killed and started again after this.
     kill_hung_after_s: float = 5.0
+    # An old writer that was replaced and does not wake up: the cluster needs its place.
+    kill_fenced_after_s: float = 10.0
     # An old writer that woke up is asked to leave, and killed after this.
     fenced_grace_s: float = 2.0
     # Interpreter start and imports take half a second; a cold cache of the disk many times that.

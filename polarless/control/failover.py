@@ -164,6 +164,13 @@ class Failover(Picture):
             ):
                 self.kill(member, "was fenced and did not leave")
                 self.awake[member.name] = now
+            elif (
+                member.state == FENCED
+                and member.name not in self.awake
+                and now - member.since > self.config.kill_fenced_after_s
+            ):
+                self.kill(member, "was replaced and does not wake up")
+                member.since = now
         idle_since(self, now)
         if self.settling and (now >= self.settle_until or self._all_answered()):
             settle(self, now)

@@ -208,7 +208,7 @@ class Picture:
         writer.on("supersede", now)
         writer.role = RO
         reason = f"{writer.name} {'did not finish in time' if late else 'hangs'}"
-        self.record("superseded", writer.name, "may write no more; left alone until it answers")
+        self.record("superseded", writer.name, "may write no more; left alone for a while")
         if self.loss is None:
             self.lost_writer(writer.name, reason, now)
         return True

@@ -114,13 +114,21 @@ def test_without_readers_the_writer_is_started_cold() -> None:
     assert len(records(fake.ready("compute-1"), "failover")) == 1
 
 
+def test_hung_writer_that_does_not_wake_is_started_again_in_the_end() -> None:
+    fake = Fake().up()
+    fake.tick(1.7, silent=("compute-1",))
+    fake.step(Promoted("compute-2", 2, {}))
+    assert only(fake.tick(11.0, silent=("compute-1",)), Kill) == [Kill("compute-1")]
+    assert fake.members["compute-1"].role == "ro"
+
+
 def test_hung_writer_is_superseded_and_left_alone_until_it_wakes() -> None:
     fake = Fake().up()
     effects = fake.tick(1.7, silent=("compute-1",))
     assert [p.name for p in only(effects, Promote)] == ["compute-2"]
     assert not only(effects, Kill)
     fake.step(Promoted("compute-2", 2, {}))
-    assert not only(fake.tick(20.0, silent=("compute-1",)), Kill)
+    assert not only(fake.tick(8.0, silent=("compute-1",)), Kill)
     # It wakes: it is told, and killed if it stays.
     effects = fake.pong("compute-1", role="rw", epoch=1)
     assert only(effects, TellFenced) == [TellFenced("compute-1", 2)]
