@@ -244,7 +244,7 @@ async def _readers_current(cluster: LocalCluster) -> bool:
     await writer.close()
     current = True
     for node in cluster.nodes():
-        if node.role == "ro" and node.sql_url:
+        if node.role == "ro" and node.state == "serving" and node.sql_url:
             reader = await asyncpg.connect(node.sql_url)
             found = await reader.fetchval("select note from demo_commits where id = -1")
             current = current and found == "the last one"
