@@ -245,9 +245,9 @@ def restart(
     data: Data = DATA_DEFAULT,
     json: Json = False,
 ) -> None:
-    """Restart compute, memory nodes and storage in turn, while the cluster serves.
+    """Restart every process in turn, control last, while the cluster serves.
 
-    Proxies hold their clients' connections and are left alone.
+    A proxy's process replaces itself and keeps its clients, but for those that use TLS.
     """
     from polarless.commands import show
 

@@ -14,6 +14,7 @@ Only processes of this cluster are signalled, each known by its pid and start ti
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -46,6 +47,7 @@ from polarless.wire.control import sql_url
 OTHERS_S: Final = 2.3
 START_S: Final = 30.0
 WATCHER_S: Final = 2.0
+NEXT_CONTROL_S: Final = 15.0
 
 
 class Node(NamedTuple):
@@ -284,7 +286,21 @@ class LocalCluster:
 
     def rolling_restart(self, role: str | None = None) -> dict[str, Any]:
         """Restart every process in turn, or those of a role, while the cluster serves."""
-        return self.control.restart(role)
+        before = self.data.read("control.json").get("pid")
+        result = self.control.restart(role)
+        if "control" in result["restarted"]:
+            self._wait_for_next_control(before)
+        return result
+
+    def _wait_for_next_control(self, before: object) -> None:
+        end = time.monotonic() + NEXT_CONTROL_S
+        while time.monotonic() < end:
+            if self.data.read("control.json").get("pid") not in (before, 0):
+                with contextlib.suppress(PolarlessError):
+                    self.wait_until_serving(max(0.0, end - time.monotonic()))
+                    return
+            time.sleep(0.02)
+        raise DeadlineExceeded(f"control was not started again within {NEXT_CONTROL_S:.0f} s")
 
     def sleep(self) -> dict[str, Any]:
         """Release all compute; the next client wakes it."""

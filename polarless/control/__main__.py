@@ -134,7 +134,7 @@ async def _serve(data: DataDirectory, lock_fd: int, settings: ClusterConfig) -> 
             print("READY " + json.dumps({"http": api.address}), flush=True)
             await service.stopped.wait()
             await api.close()
-    return 0
+    return service.exit_code
 
 
 def _listener(

@@ -139,6 +139,10 @@ class Calls:
         """Tell an old writer that it is one; that it does not answer is no surprise."""
         await self.attempt(name, "fenced", epoch)
 
+    async def renew(self, name: str) -> None:
+        """Have a proxy replace its process; its generation says when it has."""
+        await self.attempt(name, "restart")
+
     async def detach(self, name: str) -> None:
         """Tell the home that a memory node is gone; a lost connection told it as well."""
         await self.attempt_home("detach_node", name)

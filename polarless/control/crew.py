@@ -192,6 +192,7 @@ def adopt(
 ) -> dict[str, ProcessId]:
     """Take over what runs already into ``members``; its processes."""
     alive = running(data, machine)
+    counts = {kind: len(members.of_kind(kind)) for kind in (COMPUTE, MEMORY)}
     records = {record.name: record for record in data.records() if record.role in KINDS}
     for name, (_, kind) in alive.items():
         member = members[name] if name in members else members.add(name, PLAIN[kind])
@@ -210,6 +211,12 @@ def adopt(
             for member in members.of_role(role):
                 member.role = PLAIN[member.kind]
             members[holders[0]].role = role
+    # Scaling leaves gaps in the numbers: what runs under a higher one stands for one that does not.
+    for kind, count in counts.items():
+        spare = [m.name for m in members.of_kind(kind) if m.name not in alive]
+        for name in spare[: max(0, len(members.of_kind(kind)) - count)]:
+            if members[name].role == PLAIN[kind]:
+                del members.members[name]
     return {name: process for name, (process, _) in alive.items()}
 
 

@@ -185,6 +185,13 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Renew:
+    """Ask a proxy to replace its process, with its clients."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Ask the node to end in good order."""
 
@@ -265,5 +272,5 @@ class Record:
 
 Effect = (
     Save | Start | Kill | Stop | TellFenced | Promote | TakeHome | TellHome | Attach | Detach
-    | LearnEpoch | Lend | Record
+    | LearnEpoch | Lend | Renew | Record
 )  # fmt: skip

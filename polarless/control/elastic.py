@@ -5,24 +5,27 @@
 * Asleep: no client for ``idle_timeout_s`` releases all compute. Home and pool stay as they are, so
   the writer that the next client wakes finds its pages there.
 * A rolling restart takes one node at a time, and the next only when all serve again. The writer's
-  turn is a switch.
+  turn is a switch; a proxy's process replaces itself, which its clients outlive.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from polarless.control.decisions import Stop
+from polarless.control.decisions import Renew, Stop
 from polarless.control.membership import HUNG, SERVING, STARTING
 from polarless.wire.control import COMPUTE, MEMORY, PROXY, RO, RW, STORAGE
 
 if TYPE_CHECKING:
+    from polarless.control.membership import Member
     from polarless.control.reconcile import Picture
 
 # What a reader runs when it is told to leave may take so long; then a proxy runs it elsewhere.
 DRAIN_S: Final = 1.0
 # Order of a rolling restart: what others depend on least comes first.
-ROLLING: Final = (COMPUTE, MEMORY, STORAGE)
+ROLLING: Final = (COMPUTE, MEMORY, STORAGE, PROXY)
+# A proxy that has not replaced itself by then is left as it is.
+RENEW_S: Final = 15.0
 
 
 def reconcile_shape(picture: Picture, now: float) -> None:
@@ -120,6 +123,8 @@ def begin_rolling(picture: Picture, role: str | None) -> list[str]:
 
 def next_rolling(picture: Picture, now: float) -> str | None:
     """Stop the next one if all serve; the name of a writer, whose turn is a switch."""
+    if picture.renewing is not None:
+        _look_at_renewed(picture, now)
     if not picture.rolling or not all_well(picture):
         return None
     name = picture.rolling.pop(0)
@@ -129,14 +134,39 @@ def next_rolling(picture: Picture, now: float) -> str | None:
     picture.record("restart", name, "its turn in the rolling restart")
     if member.role == RW:
         return name
+    if member.kind == PROXY:
+        picture.renewing = (name, _generation(member), now)
+        picture.out.append(Renew(name))
+        return None
     member.on("stop", now)
     picture.out.append(Stop(name))
     return None
 
 
+def _look_at_renewed(picture: Picture, now: float) -> None:
+    assert picture.renewing is not None
+    name, generation, since = picture.renewing
+    member = picture.members.members.get(name)
+    took_s = now - since
+    if member is not None and member.has_process and _generation(member) == generation:
+        if took_s < RENEW_S:
+            return
+        picture.record("kept", name, f"did not replace itself within {RENEW_S:.0f} s")
+    elif member is not None and member.has_process:
+        picture.record("renewed", name, f"has replaced its process within {took_s:.2f} s")
+    picture.renewing = None
+
+
+def _generation(member: Member) -> int:
+    generation: int = member.fields.get("generation", 0)
+    return generation
+
+
 def all_well(picture: Picture) -> bool:
     """Whether everybody serves and nothing is under way."""
     if picture.loss is not None or picture.promotion is not None or picture.taking_home is not None:
+        return False
+    if picture.renewing is not None:
         return False
     members = picture.members.members.values()
     if any(m.state != SERVING or not m.fields for m in members if m.name not in picture.leaving):

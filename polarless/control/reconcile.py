@@ -109,6 +109,8 @@ class Picture:
         # Whose turn in a rolling restart is still to come.
         self.rolling: list[str] = []
         self.rolling_order: list[str] = []
+        # The proxy that replaces its process: its name, its generation before, and since when.
+        self.renewing: tuple[str, int, float] | None = None
         self.out: list[Effect] = []
 
     def reconcile(self, now: float) -> None:

@@ -32,6 +32,7 @@ from polarless.control.decisions import (
     Promoted,
     Ready,
     Record,
+    Renew,
     RestartAsked,
     Save,
     ScaleAsked,
@@ -56,13 +57,17 @@ from polarless.kernel.world import World
 from polarless.net.datadir import DataDirectory
 from polarless.net.logs import rotate
 from polarless.net.processes import Machine, ProcessId
-from polarless.wire.control import COMPUTE, CONTROL, MEMORY, PROXY, sql_url
+from polarless.wire.control import COMPUTE, CONTROL, EXIT_AGAIN, MEMORY, PROXY, sql_url
 
 log = logging.getLogger(__name__)
 
 EVENTS_SHOWN: Final = 20
 ASLEEP: Final = "asleep"
 ROTATE_S: Final = 5.0
+# An answer over HTTP is out by then.
+RENEW_AFTER_S: Final = 0.2
+# A restart that is asked for waits so long for what is under way.
+WELL_S: Final = 15.0
 
 
 class Service:
@@ -114,6 +119,7 @@ class Service:
         self._told: dict[str, tuple[int, dict[str, Any]]] = {}
         self.calls = Calls(self.core, self.crew, config, self.emit)
         self.stopped = asyncio.Event()
+        self.exit_code = 0
         self.scaler = Scaler(
             self.core,
             self.crew,
@@ -157,6 +163,12 @@ class Service:
     def leave(self) -> None:
         """End control alone; the nodes go on."""
         self.save({"pid": 0})
+        self.stopped.set()
+
+    def renew(self) -> None:
+        """End this process; the watcher starts the next one, which finds the nodes as they are."""
+        self._note(Record("renew", CONTROL, "ends, to be started again"))
+        self.exit_code = EXIT_AGAIN
         self.stopped.set()
 
     async def down(self) -> list[str]:
@@ -250,11 +262,15 @@ class Service:
     async def restart(self, role: str | None) -> dict[str, Any]:
         """Restart everybody, or those of a role, in turn; names and seconds."""
         began = self._clock.now()
-        if self.core.rolling or not all_well(self.core):
-            raise CallerMistake("something else is under way", hint="see `polarless status`")
+        if self.core.rolling:
+            raise CallerMistake("a restart is under way", hint="see `polarless status`")
+        await self._until(lambda: all_well(self.core), "what is under way", WELL_S)
         self.emit(RestartAsked(role))
-        names = self.core.rolling_order
+        names = [*self.core.rolling_order, *([CONTROL] if role in (None, CONTROL) else [])]
         await self._until(lambda: not self.core.rolling and all_well(self.core), "the restart", 300)
+        if CONTROL in names:
+            # When this has been answered.
+            self._clock.call_later(RENEW_AFTER_S, self.renew)
         return {"restarted": names, "seconds": round(self._clock.now() - began, 3)}
 
     async def sleep(self) -> dict[str, Any]:
@@ -348,6 +364,8 @@ class Service:
                     self.save({"ports": dict(self.crew.ports)})
             case Kill(name):
                 self.crew.signal(name, SIGKILL)
+            case Renew(name):
+                self._spawn(self.calls.renew(name), f"renew {name}")
             case Stop(name):
                 self.crew.signal(name, SIGTERM)
             case Promote():

@@ -30,6 +30,7 @@ from typing import Final
 from polarless.control.offline import running
 from polarless.net.datadir import DataDirectory
 from polarless.net.processes import Machine, ProcessId, is_alive, send_signal
+from polarless.wire.control import EXIT_AGAIN
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,12 @@ def watch(
         _wait(control)
         code = child.wait() if child is not None else None
         _reap()
+        if data.read("control.json").get("settings"):
+            # What was asked for with `up` held for the first start; scaling may have changed it.
+            arguments = []
+        if code == EXIT_AGAIN and not stopping:
+            control = None
+            continue
         if stopping or code in (0, EXIT_REFUSED) or _left_on_purpose(data, control):
             return code or 0
         # Whoever kills everything, one after the other, is given the time to do so.

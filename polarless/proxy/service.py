@@ -17,6 +17,7 @@ from polarless.errors import DeadlineExceeded, PolarlessError, RemoteProtocolErr
 from polarless.kernel.world import Listener, World
 from polarless.net import rpc
 from polarless.proxy.barrier import Barrier
+from polarless.proxy.handover import DRAIN_S, DRAIN_STEP_S
 from polarless.proxy.link import Link
 from polarless.proxy.place import Place
 from polarless.proxy.recovery import recover, ties_lost
@@ -33,6 +34,10 @@ FRESH_S: Final = 3.0
 FRESH_PENALTY: Final = 8.0
 TICK_S: Final = 0.25
 PROTOCOL_3_2: Final = (3 << 16) | 2
+# Of `Proxy.ended`: this process is to be replaced by a new one.
+EXIT_RESTART: Final = 75
+# Control has its answer before that.
+ANSWERED_S: Final = 0.01
 
 
 class Proxy(rpc.Service):
@@ -56,6 +61,9 @@ class Proxy(rpc.Service):
         self.accepted = self.refused = self.rerouted = 0
         self.recovered = self.diverged = self.settled = 0
         self.has_readers = False
+        # How often this proxy has replaced its process, and whether it is about to.
+        self.generation: int = settings.get("generation", 0)
+        self.restarting = False
         self._topology: dict[str, Any] = {}
         self._readers: list[Link] = []
         self._writer: Link | None = None
@@ -68,7 +76,7 @@ class Proxy(rpc.Service):
         self._shared: SharedListener | None = None
         self._agent = Agent(
             ping=self.ping, status=self.status, stop=lambda: self.end(0),
-            methods={"topology": self._told_topology},
+            methods={"topology": self._told_topology, "restart": self._told_restart},
         )  # fmt: skip
 
     # Life.
@@ -111,6 +119,38 @@ class Proxy(rpc.Service):
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def hand_over(self) -> tuple[list[Session], dict[str, Any]]:
+        """Stand still: the sessions that another process can go on with, and its settings."""
+        self.restarting = True
+        # Whoever comes now waits in the backlog of the socket.
+        for listener in self._listeners:
+            listener.close()
+        for link in self.links.values():
+            link.drop()
+        clients = [session for session in self.sessions if session.transport is not None]
+        for session in clients:
+            session.hold(True)
+        deadline = self.world.clock.now() + DRAIN_S
+        while self.world.clock.now() < deadline and any(map(_is_unread, clients)):
+            await self.world.clock.sleep(DRAIN_STEP_S)
+        brought = []
+        for session in clients:
+            if session.closed:
+                continue
+            if _is_unread(session) or session.is_encrypted:
+                session.refuse(_restarts())
+            else:
+                brought.append(session)
+        settings = {
+            **self.settings,
+            "port": int(self.address.rpartition(":")[2]),
+            "sql_port": int(self.sql_address.rpartition(":")[2]),
+            "topology": self._topology,
+            "generation": self.generation + 1,
+        }
+        log.info("the process starts anew, with %d of %d clients", len(brought), len(clients))
+        return brought, settings
 
     def end(self, code: int) -> None:
         """The process ends with this code."""
@@ -248,14 +288,14 @@ class Proxy(rpc.Service):
     def place_lost(self, place: Place) -> None:
         """A node is gone, or what a session had there."""
         session = place.session
-        if session.closed:
+        if session.closed or self.restarting:
             return
         cycle = session.cycle
         if session.reader is place:
             session.reader = None
             if cycle is not None and cycle.backend is place:
                 if cycle.answered:
-                    self._recover(session)
+                    self.recover(session)
                 else:
                     cycle.backend = None
                     session.queue("another reader")
@@ -272,11 +312,12 @@ class Proxy(rpc.Service):
             else:
                 session.refuse(_no_writer())
         elif session.memory.status != wire.IDLE or (cycle is not None and cycle.backend is place):
-            self._recover(session)
+            self.recover(session)
         elif session.memory.tied:
             session.refuse(ties_lost(session.memory.tied))
 
-    def _recover(self, session: Session) -> None:
+    def recover(self, session: Session) -> None:
+        """Bring a session to the writer of now."""
         # At once: until it is over nothing may be sent anywhere.
         session.recovering = True
         self.spawn(recover(session))
@@ -356,9 +397,14 @@ class Proxy(rpc.Service):
         self.set_topology(call.args[0])
         call.answer(None)
 
+    def _told_restart(self, call: rpc.Call) -> None:
+        call.answer(self.generation)
+        self.world.clock.call_later(ANSWERED_S, lambda: self.end(EXIT_RESTART))
+
     def ping(self) -> dict[str, Any]:
         """Cheap: answered ten times a second."""
         return {
+            "generation": self.generation,
             "state": "serving", "role": "proxy", "epoch": self.epoch,
             "sessions": len(self.sessions), "waiting": len(self._queue),
             "wants_compute": self._writer is None and bool(self._queue),
@@ -379,6 +425,18 @@ class Proxy(rpc.Service):
             "recovered": self.recovered, "diverged": self.diverged, "settled": self.settled,
             "clients": [session.describe() for session in list(self.sessions)[:1000]],
         }  # fmt: skip
+
+
+def _is_unread(session: Session) -> bool:
+    return session.transport is not None and session.transport.get_write_buffer_size() > 0
+
+
+def _restarts() -> PolarlessError:
+    return PolarlessError(
+        "terminating connection: the proxy starts anew",
+        sqlstate="57P01",
+        hint="Connect again.",
+    )
 
 
 def _no_writer() -> DeadlineExceeded:

@@ -49,6 +49,8 @@ class Session(asyncio.Protocol):
         self.writer: Place | None = None
         self.reader: Place | None = None
         self.recovering = False
+        # From before a restart of the proxy.
+        self.is_brought = False
         self.closed = False
         self.pid = 0
         self.key = b""
@@ -75,6 +77,8 @@ class Session(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        if self.is_brought:
+            return
         self.peer = str(transport.get_extra_info("peername"))
         if not self.proxy.admit(self):
             self.transport.abort()
@@ -314,6 +318,23 @@ class Session(asyncio.Protocol):
         self.queued_since = self.proxy.world.clock.now()
         self.proxy.enqueue(self)
 
+    def go_on(self) -> None:
+        """Go on after a restart of the proxy."""
+        cycle = self.cycle
+        if not self.packet:
+            self._timer = self.proxy.world.clock.call_later(STARTUP_TIMEOUT_S, self._too_late)
+        elif not self.greeted:
+            if cycle is None or not cycle.answered:
+                self.start_greeting()
+            else:
+                self.close()
+        elif self.memory.status != wire.IDLE or (cycle is not None and cycle.backend is not None):
+            self.proxy.recover(self)
+        elif cycle is not None:
+            self.queue("a writer")
+        elif self._inbox:
+            self.next_cycle()
+
     @property
     def is_run_again(self) -> bool:
         """Whether its client was answered something that holds only once it is run again."""
@@ -441,6 +462,14 @@ class Session(asyncio.Protocol):
         self._reading_paused = False
         if self.transport is not None and not self.closed:
             self.transport.resume_reading()
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the client speaks TLS, or is about to."""
+        transport = self.transport
+        return self._encrypting is not None or (
+            transport is not None and transport.get_extra_info("sslcontext") is not None
+        )
 
     def hold(self, is_held: bool) -> None:
         """The node takes no more of this client's input for now, or goes on."""

@@ -54,6 +54,8 @@ KINDS: Final = {
 READY: Final = "READY "
 
 EXIT_FENCED: Final = 3
+# Control is to be started again at once: its turn in a rolling restart.
+EXIT_AGAIN: Final = 75
 EXIT_SYNC_FAILED: Final = 4
 
 

@@ -8,7 +8,7 @@ import functools
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -113,8 +113,14 @@ async def test_pgbench_notices_no_planned_change(running: LocalCluster) -> None:
         lambda: running.scale(1),
         lambda: running.rolling_restart(),
     ]
+    before = {node.name: node.process.pid for node in running.nodes()}
     await under_load(running, actions, "-M", "extended")
+    after = {node.name: node.process.pid for node in running.nodes()}
     assert len([n for n in running.nodes() if n.role == "ro"]) == 1
+    # A proxy's process replaces itself, under the same pid; each other one is a new process.
+    assert [name for name, pid in after.items() if before.get(name) == pid] == ["proxy-1"]
+    counters = await asyncio.to_thread(running.control.node, "proxy-1")
+    assert counters["generation"] == 1
 
 
 @needs_pgbench
@@ -183,6 +189,42 @@ async def test_an_open_transaction_goes_on_with_what_it_saw(running: LocalCluste
     assert await a.fetchval("show application_name") == "before"
     await a.close()
     await b.close()
+
+
+async def test_clients_outlive_the_process_of_the_proxy(running: LocalCluster) -> None:
+    a, b, c = [await asyncpg.connect(running.url) for _ in range(3)]
+    await a.execute("create table t (id int primary key, v text)")
+    await a.execute("set application_name = 'before'")
+    prepared = await a.prepare("select v from t where id = $1")
+    transaction = a.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await a.execute("insert into t values (1, 'mine')")
+    cursor = await a.cursor("select id from t")
+    # One statement is under way, and waits for a lock; one COPY has come in half.
+    blocked = asyncio.create_task(b.execute("insert into t values (1, 'other')"))
+    half_sent, restarted = asyncio.Event(), asyncio.Event()
+
+    async def rows() -> AsyncIterator[bytes]:
+        yield b"2\ttwo\n3\tth"
+        half_sent.set()
+        await restarted.wait()
+        yield b"ree\n"
+
+    copied = asyncio.create_task(c.copy_to_table("t", source=rows()))
+    await half_sent.wait()
+    await asyncio.to_thread(running.rolling_restart, "proxy")
+    restarted.set()
+    assert await copied == "COPY 2"
+    assert [row[0] for row in await cursor.fetch(3)] == [1]
+    assert await prepared.fetchval(1) == "mine"
+    assert not blocked.done()
+    await transaction.commit()
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await blocked
+    assert await a.fetchval("show application_name") == "before"
+    assert await prepared.fetchval(3) == "three"
+    for connection in (a, b, c):
+        await connection.close()
 
 
 def test_psycopg_goes_on_too(running: LocalCluster) -> None:

@@ -14,6 +14,7 @@ from polarless.control.decisions import (
     Lent,
     Promote,
     Promoted,
+    Renew,
     RestartAsked,
     ScaleAsked,
     SleepAsked,
@@ -136,6 +137,29 @@ def test_rolling_restart_takes_one_at_a_time_and_the_writer_last_by_a_switch() -
     assert all_well(fake.core)
     order = [stop.name for stop in only(fake.effects, Stop)]
     assert order == ["compute-2", "compute-3", "compute-1", "memory-2", "memory-1", "storage"]
+
+
+def test_a_proxy_is_asked_to_replace_itself_and_waited_for() -> None:
+    fake = Fake(members=initial_members(compute_count=2, memory_node_count=2, proxy_count=1))
+    obey(fake, fake.step(Begin(adopted=False)))
+    fake.tick()
+    effects = fake.step(RestartAsked("proxy"))
+    assert only(effects, Renew) == [Renew("proxy-1")]
+    assert not only(effects, Stop)
+    assert not all_well(fake.core)
+    fake.tick(1.0)
+    assert not all_well(fake.core)
+    assert records(fake.pong("proxy-1", generation=1), "renewed")
+    assert all_well(fake.core)
+
+
+def test_a_proxy_that_does_not_replace_itself_is_left_as_it_is() -> None:
+    fake = Fake(members=initial_members(compute_count=2, memory_node_count=2, proxy_count=1))
+    obey(fake, fake.step(Begin(adopted=False)))
+    fake.tick()
+    fake.step(RestartAsked("proxy"))
+    assert records(fake.tick(16.0), "kept")
+    assert all_well(fake.core)
 
 
 # Memory.
