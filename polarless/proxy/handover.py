@@ -77,7 +77,8 @@ def export_session(session: Session) -> bytes:
 def import_session(session: Session, packed: bytes) -> None:
     """Make a new session what the exported one was."""
     fields = msgpack.unpackb(packed, strict_map_key=False, use_list=True)
-    session.is_brought = True
+    # What its client sends is kept until `Session.go_on`.
+    session.is_brought = session.recovering = True
     _set(session, fields["session"])
     _set(session.memory, fields["memory"])
     for values in fields["transaction"]:

@@ -320,6 +320,7 @@ class Session(asyncio.Protocol):
 
     def go_on(self) -> None:
         """Go on after a restart of the proxy."""
+        self.recovering = False
         cycle = self.cycle
         if not self.packet:
             self._timer = self.proxy.world.clock.call_later(STARTUP_TIMEOUT_S, self._too_late)
@@ -356,10 +357,19 @@ class Session(asyncio.Protocol):
         """The session is whole again after its node was lost: go on with what has come."""
         if self.closed:
             return
-        if self.cycle is None:
+        cycle = self.cycle
+        if cycle is None:
             if self._inbox:
                 self.next_cycle()
-        elif self.cycle.backend is None:
+            return
+        if self._inbox:
+            # What came meanwhile may be the rest of the cycle under way.
+            inbox, self._inbox = self._inbox, b""
+            if not self._continue(cycle, inbox):
+                self._inbox = inbox
+            elif self._reading_paused and not self._inbox:
+                self._resume_reading()
+        if cycle.backend is None:
             self.queue("a writer")
 
     # Output.
@@ -459,6 +469,9 @@ class Session(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
+        if self.proxy.restarting:
+            # What is not read now is read by the next process.
+            return
         self._reading_paused = False
         if self.transport is not None and not self.closed:
             self.transport.resume_reading()

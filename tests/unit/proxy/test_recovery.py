@@ -98,6 +98,41 @@ async def test_half_an_answer_is_completed_before_anything_new_is_begun() -> Non
     assert bodies(await data(new)) == [UPDATE]
 
 
+async def test_a_statement_that_comes_in_pieces_meanwhile_is_run_whole() -> None:
+    proxy, old, new = await cluster()
+    client = await Client.greeted(proxy, old)
+    client.say(UPDATE[:9])
+    await data(old)
+    old.die()
+    assert client.session.recovering
+    client.say(UPDATE[9:])
+    new.hello(epoch=2, writable=True)
+    assert b"".join(bodies(await data(new))) == UPDATE
+
+
+async def test_rows_of_a_copy_that_come_meanwhile_are_not_left_behind() -> None:
+    proxy, old, new = await cluster()
+    client = await Client.greeted(proxy, old)
+    copy, rows = query("copy t from stdin"), message(0x64, b"1\n")
+    client.say(copy)
+    (frame,) = await data(old)
+    old.tell(wire.COPYING, frame.session, frame.cycle)
+    meta = {"snapshots": [7], "start_us": 1}
+    old.tell(wire.META, frame.session, frame.cycle, wire.pack(meta))
+    answer = message(0x47, b"\0\0\1\0\0")
+    old.tell(wire.DATA, frame.session, frame.cycle, answer)
+    assert client.told() == answer
+    client.say(rows)
+    await data(old)
+    old.die()
+    client.say(rows + message(0x63, b""))
+    new.hello(epoch=2, writable=True)
+    frames = await data(new)
+    assert b"".join(bodies(frames)) == copy + rows + rows + message(0x63, b"")
+    new.answer(frames[-1], answer, complete("COPY 2"))
+    assert client.told() == complete("COPY 2") + READY[wire.IDLE]
+
+
 async def test_new_work_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barrier, "BARRIER_MAX_S", 0.01)
     proxy, old, new = await cluster()
