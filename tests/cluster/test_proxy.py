@@ -125,6 +125,21 @@ async def test_pgbench_notices_no_planned_change(running: LocalCluster) -> None:
 
 @needs_pgbench
 @pytest.mark.slow
+async def test_pgbench_while_readers_and_memory_come_and_go(running: LocalCluster) -> None:
+    actions: list[Callable[[], object]] = [
+        lambda: running.scale(4),
+        lambda: running.scale(pool_mb=64),
+        lambda: running.scale(0),
+        lambda: running.scale(memory_nodes=3),
+        lambda: running.scale(pool_mb=512),
+        lambda: running.scale(2),
+        lambda: running.scale(memory_nodes=2),
+    ]
+    await under_load(running, actions * 3, "-M", "prepared")
+
+
+@needs_pgbench
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["simple", "extended", "prepared"])
 async def test_pgbench_for_long(running: LocalCluster, mode: str) -> None:
     victims = ("rw", "home", "rw", "storage", "rw", "control", "rw", "memory") * 3
