@@ -96,7 +96,9 @@ class Capacity:
     def allocate(self) -> int | None:
         """A free slot's address, or None. The caller gives it a state at once."""
         best: SlabTable | None = None
+        most = 0
         for table in self._tables.values():
-            if table.free and (best is None or len(table.free) > len(best.free)):
-                best = table
-        return None if best is None else best.base + best.free.pop()
+            count = table.free_count
+            if count > most:
+                best, most = table, count
+        return None if best is None else best.base + best.take()

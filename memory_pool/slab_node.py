@@ -191,6 +191,7 @@ class SlabNode:
         region, slots = self._slabs[slab]
         # To look at a slot that is not lent would put memory behind it.
         lent = max(0, min(slots, self.lent - sum(self._slabs[s][1] for s in range(slab))))
+        lent = min(lent, -(-self._mapped[slab].used_end() // SLOT_BYTES))
         words = np.frombuffer(region.words, np.uint64).reshape(slots, SLOT_WORDS)[:lent]
         used = np.nonzero((words[:, SLOT_PAGE] != 0) & (words[:, SLOT_SEQUENCE] % 2 == 0))[0]
         scan = np.zeros(len(used), SCAN_DTYPE)

@@ -70,8 +70,8 @@ class SlabTable:
     """
 
     __slots__ = (
-        "free", "generation", "limit", "lsn", "node", "number", "owner", "page", "slab",
-        "slot_count", "state",
+        "_fresh", "_released", "generation", "limit", "lsn", "node", "number", "owner", "page",
+        "slab", "slot_count", "state",
     )  # fmt: skip
 
     def __init__(self, number: int, node: str, slab: int, slot_count: int) -> None:
@@ -85,8 +85,10 @@ class SlabTable:
         self.generation = np.zeros(slot_count, np.uint64)
         self.owner = np.zeros(slot_count, np.int64)
         self.limit = slot_count
-        # Used from the end: low slots first, so that a small working set touches little memory.
-        self.free = list(range(slot_count - 1, -1, -1))
+        # Low slots first, so that a small working set touches little memory: those that were in
+        # use and are free again, then those from ``_fresh`` on, which are free up to the limit.
+        self._released: list[int] = []
+        self._fresh = 0
 
     @property
     def base(self) -> int:
@@ -114,7 +116,27 @@ class SlabTable:
         return [int(slot) + self.limit for slot in found]
 
     def _list_free(self) -> None:
-        self.free = np.nonzero(self.state[: self.limit] == FREE)[0][::-1].tolist()
+        used = np.nonzero(self.state)[0]
+        self._fresh = min(self.limit, int(used[-1]) + 1) if len(used) else 0
+        self._released = np.nonzero(self.state[: self._fresh] == FREE)[0][::-1].tolist()
+
+    @property
+    def free_count(self) -> int:
+        """How many slots can be had."""
+        return len(self._released) + self.limit - self._fresh
+
+    def free_slots(self) -> list[int]:
+        """All of them, ascending; to look at."""
+        return sorted([*self._released, *range(self._fresh, self.limit)])
+
+    def take(self) -> int:
+        """A free slot. The caller gives it a state at once, and knows that there is one."""
+        if self._released:
+            return self._released.pop()
+        slot = self._fresh
+        assert slot < self.limit, f"{self.node}/{self.slab}: no slot is free"
+        self._fresh = slot + 1
+        return slot
 
     def offer(self, slot: int, page_id: int, lsn: int, generation: int, owner: int) -> None:
         """A free slot is given to ``owner`` to write ``page_id`` into."""
@@ -129,7 +151,7 @@ class SlabTable:
         assert self.state[slot] != FREE, f"{self.node}/{self.slab}: slot {slot} is freed twice"
         self.state[slot] = FREE
         if slot < self.limit:
-            self.free.append(slot)
+            self._released.append(slot)
 
     def count(self, state: int) -> int:
         """How many slots are in ``state``."""

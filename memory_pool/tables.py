@@ -286,7 +286,7 @@ class PageTables:
         for table in self.capacity:
             row = counts.setdefault(table.node, dict.fromkeys(STATE_NAMES.values(), 0))
             for state, name in STATE_NAMES.items():
-                row[name] += len(table.free) if state == FREE else table.count(state)
+                row[name] += table.free_count if state == FREE else table.count(state)
         return counts
 
     def check(self) -> None:
@@ -295,7 +295,7 @@ class PageTables:
         found: dict[int, int] = {}
         for table in self.capacity:
             lent = table.state[: table.limit]
-            assert sorted(table.free) == (lent == FREE).nonzero()[0].tolist()
+            assert table.free_slots() == (lent == FREE).nonzero()[0].tolist()
             for slot in range(table.slot_count):
                 state, page_id = table.state.item(slot), table.page.item(slot)
                 address = table.base + slot

@@ -97,6 +97,9 @@ class SharedRegion(Protocol):
         """The creator needs these bytes no more: they read as zeros, and whole pages of them go
         back to the host."""
 
+    def used_end(self) -> int:
+        """From here on all bytes are zeros that nobody wrote; looking at them costs memory."""
+
     def close(self) -> None:
         """Unmap; the creator also removes the name."""
 

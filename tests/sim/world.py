@@ -235,6 +235,9 @@ class SimRegion:
     def give_back(self, start: int, end: int) -> None:
         self.buffer[start:end] = bytes(end - start)
 
+    def used_end(self) -> int:
+        return len(self.buffer)
+
     def close(self) -> None:
         """Others may go on reading it."""
 

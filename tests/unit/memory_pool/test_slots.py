@@ -25,13 +25,14 @@ def test_generations_never_run_into_the_next_home() -> None:
 
 def test_a_released_slot_is_offered_again() -> None:
     table = SlabTable(0, "mem1", 0, 2)
-    slot = table.free.pop()
+    slot = table.take()
     assert slot == 0
     table.offer(slot, 7, 10, 99, 1)
     assert table.count(OFFERED) == 1
     table.release(slot)
     assert table.count(FREE) == 2
-    assert table.free == [1, 0]
+    assert [table.take(), table.take()] == [0, 1]
+    assert table.free_count == 0
 
 
 def test_slots_come_from_the_emptiest_slab() -> None:

@@ -60,4 +60,4 @@ def test_answer_that_does_not_fit_confirms_nothing() -> None:
 
 def test_header_of_a_slot_that_is_not_there_is_dropped() -> None:
     made = table(0, 2, [(5, 7, 50, 3), (1, 8, 60, 1)])
-    assert made.free == [0]
+    assert made.free_slots() == [0]
