@@ -26,6 +26,9 @@ class Planner(Protocol):
     def split(self, text: str) -> list[str]:
         """The statements of a script, without the empty ones."""
 
+    def random(self, count: int) -> bytes:
+        """So many unpredictable bytes."""
+
     def rolled_back(self, session: Any) -> None:
         """The session goes back to a savepoint: what was planned since may be void."""
 

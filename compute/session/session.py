@@ -34,6 +34,7 @@ from compute.session.settings import SEVERITIES, Settings
 from compute.session.statements import drop_portals
 from compute.session.timeouts import Timeouts
 from compute.session.waits import Committing
+from compute.sql.environment import USUAL, current
 from compute.sql.plan import SqlState
 from polarless.errors import (
     CommitUnknown,
@@ -93,6 +94,7 @@ class Session(Link):
             },
             report=self._report,
             current=transactions.current_settings(self),
+            environment_changed=self._environment_changed,
         )
         self.sql = SqlState()
         # The transaction.
@@ -141,6 +143,19 @@ class Session(Link):
         if not now:
             now = self.start_us = self.clock.wall_us()
         return now
+
+    def random(self, count: int) -> bytes:
+        """So many unpredictable bytes."""
+        return self.planner.random(count)
+
+    def _environment_changed(self) -> None:
+        """Values are read and printed otherwise: what was planned is planned again."""
+        current.environment = self.settings.environment or USUAL
+        for prepared in getattr(self, "statements", {}).values():
+            prepared.forget_plan()
+        own = self.sql.catalog if hasattr(self, "sql") else None
+        if own is not None:
+            own.plans.clear()
 
     def notice(self, severity: str, sqlstate: str, message: str) -> None:
         """Tell the client something that is not an error."""
@@ -292,6 +307,8 @@ class Session(Link):
 
     def guarded(self, handler: Handler, body: Any) -> None:
         """Call a handler; park on a `Suspend`, answer an error."""
+        before = current.environment
+        current.environment = self.settings.environment or USUAL
         try:
             handler(self, body)
         except Suspend as suspend:
@@ -300,6 +317,8 @@ class Session(Link):
             self.fail(error)
         except Exception as error:
             self.fail(self.unexpected(error))
+        finally:
+            current.environment = before
 
     def fail(self, error: PolarlessError) -> None:
         """The statement at hand failed: answer, and set the transaction's state."""

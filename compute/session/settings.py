@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from compute.sql import environment, zones
 from polarless.errors import CallerMistake
 
 SERVER_VERSION: Final = "15.0"
@@ -144,7 +145,11 @@ class Settings:
         fixed: dict[str, str],
         report: Callable[[str, str], None],
         current: dict[str, tuple[Callable[[], str], Callable[[str], None]]] | None = None,
+        environment_changed: Callable[[], None] | None = None,
     ) -> None:
+        # By what values are read and printed; None for the usual.
+        self.environment: environment.Environment | None = None
+        self._environment_changed = environment_changed
         self._fixed = FIXED | fixed
         # What is not kept here but asked for and changed elsewhere: the transaction's own state.
         self._current = current or {}
@@ -167,6 +172,7 @@ class Settings:
             self._startup[name.lower()] = self._checked(name.lower(), value)
         self._values = dict(self._startup)
         self._refresh()
+        self.environment = environment.of_settings(self)
 
     # Reading.
 
@@ -252,6 +258,7 @@ class Settings:
         self._values = dict(values)
         self.version += 1
         self._refresh()
+        self._look_around()
 
     def _put(self, name: str, value: str | None) -> None:
         self.version += 1
@@ -261,9 +268,18 @@ class Settings:
         else:
             self._values[name] = value
         self._refresh()
+        if name in environment.NAMES:
+            self._look_around()
         now = self._values.get(name, DEFAULTS.get(name))
         if name in REPORTED and now is not None and now != before:
             self._report(REPORTED[name], now)
+
+    def _look_around(self) -> None:
+        found = environment.of_settings(self)
+        if found != self.environment:
+            self.environment = found
+            if self._environment_changed is not None:
+                self._environment_changed()
 
     def _refresh(self) -> None:
         self.statement_timeout_s = self._seconds("statement_timeout")
@@ -278,6 +294,26 @@ class Settings:
     def _seconds(self, name: str) -> float:
         value = self._values.get(name)
         return _milliseconds(name, value) / 1000 if value else 0.0
+
+    def _date_style(self, value: str, small: str) -> str:
+        """ISO is the only style; the order in which numbers are read may be set."""
+        order = self._values.get("datestyle", DEFAULTS["datestyle"]).rpartition(" ")[2]
+        words = {"mdy": "MDY", "us": "MDY", "noneuro": "MDY", "noneuropean": "MDY", "dmy": "DMY",
+                 "euro": "DMY", "european": "DMY", "ymd": "YMD"}  # fmt: skip
+        for word in (part.strip() for part in small.split(",")):
+            if word in words:
+                order = words[word]
+            elif word in ("default", ""):
+                order = "MDY"
+            elif word in ("sql", "postgres", "german"):
+                raise _invalid("DateStyle", value, hint="Dates are written in ISO style only.")
+            elif word != "iso":
+                raise CallerMistake(
+                    f'invalid value for parameter "DateStyle": "{value}"',
+                    sqlstate="22023",
+                    detail=f'Unrecognized key word: "{word}".',
+                )
+        return f"ISO, {order}"
 
     def _checked(self, name: str, value: str) -> str:
         """The value in its canonical spelling."""
@@ -317,15 +353,30 @@ class Settings:
                 hint = "Available values: " + ", ".join(READ_CONSISTENCIES) + "."
                 raise _invalid(name, value, hint=hint)
             return small
+        if name == "timezone":
+            try:
+                return zones.find(value, setting=True).name
+            except CallerMistake:
+                raise CallerMistake(
+                    f'invalid value for parameter "TimeZone": "{value}"', sqlstate="22023"
+                ) from None
+        if name in _CHOICES:
+            if small not in _CHOICES[name]:
+                raise _invalid(name, value, hint=f"Available values: {', '.join(_CHOICES[name])}.")
+            return small
         if name == "client_encoding":
             if small.strip("'").replace("-", "") not in ("utf8", "unicode", "sql_ascii"):
                 raise _invalid(name, value, hint="This server speaks UTF8 only.")
             return "UTF8"
-        if name == "datestyle" and "iso" not in small and small != "default":
-            raise _invalid(name, value, hint="This server writes dates in ISO style only.")
         if name == "datestyle":
-            return "ISO, DMY" if "dmy" in small else "ISO, YMD" if "ymd" in small else "ISO, MDY"
+            return self._date_style(value, small)
         return small if name == "default_transaction_isolation" else value
+
+
+_CHOICES: Final = {
+    "intervalstyle": ("postgres", "postgres_verbose", "sql_standard", "iso_8601"),
+    "bytea_output": ("escape", "hex"),
+}
 
 
 def _milliseconds(name: str, text: str) -> int:

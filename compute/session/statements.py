@@ -8,10 +8,11 @@ out if it is no query. It is made once per statement and pair of formats.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from compute.pgwire import backend
-from compute.sql.plan import ANY_VERSION, Bound, Plan
+from compute.sql.plan import ANY_VERSION, NO_VERSION, Bound, Plan
 from polarless.errors import CallerMistake, Overloaded
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class Prepared:
         self.plan = plan
         self.parameter_count = len(plan.parameter_oids)
         self.ready: dict[Any, Ready] = {}
+
+    def forget_plan(self) -> None:
+        """The settings under which it was planned have changed."""
+        self.plan = copy(self.plan)
+        self.plan.catalog_version = NO_VERSION
+        self.ready.clear()
 
 
 class Portal:

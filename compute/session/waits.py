@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compute.buffer.waits import Suspend
+from compute.sql import environment
 from compute.txn.locks import LockWait
 from polarless.errors import ConnectionLost, PolarlessError
 
@@ -110,6 +111,8 @@ def _fail(session: Session, error: PolarlessError) -> None:
 
 def work(session: Session, job: Coroutine[Any, Any, bytes], then: Then, reason: str) -> None:
     """Run ``job`` as a task; ``then(session, its result)``."""
+    if session.settings.environment is not None:
+        job = environment.under(session.settings.environment, job)
     task = asyncio.get_running_loop().create_task(job)
     wait = session.wait = Working(task, reason)
     session.timeouts.waiting(wait)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from compute.sql import functions, operators, scalars
+from compute.sql import functions, operators, scalars, symbols
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalog import Table
 from compute.sql.expressions import (
@@ -25,9 +25,10 @@ from compute.sql.expressions import (
     Node,
     Param,
     ParamSlot,
-    Strict,
-    template,
+    call,
 )
+from compute.sql.library import times
+from compute.sql.library.texts import unistr
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column, unknown_type
 from compute.sql.numerics import parse_numeric
 from compute.sql.syntax import identifier
@@ -35,10 +36,11 @@ from compute.sql.types import (
     BOOL,
     BPCHAR,
     BY_NAME,
+    CLOCK,
+    FLOAT8,
     INT4,
     INT8,
     INTERVAL,
-    JSON,
     JSONB,
     NUMERIC,
     OID,
@@ -208,7 +210,10 @@ class Binder:
         return self.bind(node.this), self.bind(node.expression)
 
     def _arithmetic(self, node: Any) -> Node:
-        return operators.arithmetic(_ARITHMETIC[type(node)], *self._binary(node))
+        symbol, (left, right) = _ARITHMETIC[type(node)], self._binary(node)
+        if symbol == "-" and left.type is JSONB:
+            return self._by_symbol(symbol, left, right)
+        return operators.arithmetic(symbol, left, right)
 
     def _comparison(self, node: Any) -> Node:
         symbol = _COMPARISONS[type(node)]
@@ -300,6 +305,8 @@ class Binder:
     def _like(self, node: Any) -> Node:
         escape: str | None = None
         negate = bool(node.args.get("negate"))
+        if isinstance(node, exp.Escape) and isinstance(node.this, exp.SimilarTo):
+            return self._similar(node.this, self.bind(node.expression))
         if isinstance(node, exp.Escape):
             if not isinstance(node.expression, exp.Literal) or len(node.expression.name) > 1:
                 raise CallerMistake(
@@ -384,8 +391,22 @@ class Binder:
         if name in ("nextval", "currval", "setval") and trees and isinstance(trees[0], exp.Cast):
             # The name of a sequence is looked up when the function is called.
             trees = [trees[0].this, *trees[1:]]
-        args = [self.bind(found) for found in trees]
-        return functions.make(name, args)
+        return functions.make(name, self.arguments(name, trees))
+
+    def arguments(self, name: str, trees: list[Any]) -> list[Node]:
+        """The arguments of a call, those that are named in their places."""
+        if name == "make_interval" and any(isinstance(tree, exp.Kwarg) for tree in trees):
+            values: list[Node] = [Const(0, INT4) for _ in times.INTERVAL_PARTS]
+            values[-1] = Const(0.0, FLOAT8)
+            for place, tree in enumerate(trees):
+                if isinstance(tree, exp.Kwarg):
+                    word = tree.this.name.lower()
+                    if word not in times.INTERVAL_PARTS:
+                        raise functions.no_function(name, [])
+                    place, tree = times.INTERVAL_PARTS.index(word), tree.expression
+                values[place] = self.bind(tree)
+            return values
+        return [self.bind(found) for found in trees]
 
     def _trim(self, node: Any) -> Node:
         args = [self.bind(node.this)]
@@ -445,38 +466,98 @@ class Binder:
         return self.bind(node.this)
 
     def _interval(self, node: Any) -> Node:
-        unit = node.args.get("unit")
         literal = node.this
         if not isinstance(literal, exp.Literal):
             raise SyntaxMistake("syntax error at or near INTERVAL: its value must be a literal")
-        text = str(literal.this)
-        if unit is not None and text.strip().lstrip("+-").replace(".", "", 1).isdigit():
-            text = f"{text} {unit.name.lower()}"
-        elif unit is not None:
-            raise not_supported("an interval with fields", hint="Write '1 day 2 hours'.")
-        return Const(PARSERS[INTERVAL](text), INTERVAL)
+        text, unit = str(literal.this), node.args.get("unit")
+        if unit is None:
+            return Const(PARSERS[INTERVAL](text), INTERVAL)
+        if isinstance(unit, exp.IntervalSpan):
+            first, last = unit.this.name.lower(), unit.expression.name.lower()
+        else:
+            first = last = unit.name.lower()
+        return Const(scalars.interval_of_fields(text, first, last), INTERVAL)
 
-    def _json_path(self, node: Any) -> Node:
-        """``->`` and ``->>`` with a key or an index that is written out."""
-        value = self.bind(node.this)
-        if value.type not in (JSON, JSONB):
-            raise operators.no_operator("->", value, Const(None, UNKNOWN))
-        path = node.expression
-        steps = [
-            part.this
-            for part in (path.expressions if isinstance(path, exp.JSONPath) else ())
-            if isinstance(part, (exp.JSONPathKey, exp.JSONPathSubscript))
-        ]
-        if not steps:
-            raise not_supported("-> with an expression", hint="Write the key or index out.")
-        as_text = isinstance(node, exp.JSONExtractScalar)
-        function = scalars.json_text_at if as_text else scalars.json_at
-        source = f"at_({{0}}, {', '.join(map(repr, steps))})"
-        kind = TEXT if as_text else value.type
-        return Strict((value,), template(source, at_=function), kind, nullable=True)
+    def _json_at(self, node: Any) -> Node:
+        """``->`` and ``->>``"""
+        symbol = "->>" if isinstance(node, exp.JSONExtractScalar) else "->"
+        return self._by_symbol(symbol, *self._binary(node))
+
+    def _by_symbol(self, symbol: str, left: Node, right: Node) -> Node:
+        return symbols.by_symbol(symbol, left, right)
+
+    def _bits(self, node: Any) -> Node:
+        return self._by_symbol(_BITS[type(node)], *self._binary(node))
+
+    def _complement(self, node: Any) -> Node:
+        return symbols.unary("~", self.bind(node.this))
+
+    def _power(self, node: Any) -> Node:
+        return symbols.power(*self._binary(node))
+
+    def _operator(self, node: Any) -> Node:
+        """``a OPERATOR(pg_catalog.~) b``, and those that `dialect` leaves as they are."""
+        symbol = str(node.args["operator"]).rpartition(".")[2]
+        return self._by_symbol(symbol, self.bind(node.this), self.bind(node.expression))
+
+    def _pattern(self, node: Any) -> Node:
+        symbol = "~*" if isinstance(node, exp.RegexpILike) else "~"
+        return self._by_symbol(symbol, *self._binary(node))
+
+    def _json_contains(self, node: Any) -> Node:
+        symbol = "<@" if isinstance(node, exp.ArrayContainedBy) else "@>"
+        return self._by_symbol(symbol, *self._binary(node))
+
+    def _similar(self, node: Any, escape: Node | None = None) -> Node:
+        value, pattern = self._binary(node)
+        args = [pattern] if escape is None else [pattern, escape]
+        made = functions.make("similar_to_escape", args)
+        found = functions.make("similar_to", [value, made])
+        return operators.negation(found) if node.args.get("negate") else found
+
+    def _extract(self, node: Any) -> Node:
+        unit = node.this
+        word = unit.name if hasattr(unit, "name") else str(unit)
+        return functions.make("extract", [Const(word.lower(), TEXT), self.bind(node.expression)])
+
+    def _at_zone(self, node: Any) -> Node:
+        zone = self.bind(node.args["zone"])
+        return functions.make("timezone", [zone, self.bind(node.this)])
+
+    def _overlaps(self, node: Any) -> Node:
+        sides = node.this, node.expression
+        if not all(isinstance(side, exp.Tuple) and len(side.expressions) == 2 for side in sides):
+            raise SyntaxMistake("wrong number of parameters on side of OVERLAPS expression")
+        ends: list[Node] = []
+        for side in sides:
+            start, end = (self.bind(found) for found in side.expressions)
+            if end.type is INTERVAL:
+                end = operators.arithmetic("+", start, end)
+            ends += [start, end]
+        kind = operators.common_type(ends, "OVERLAPS")
+        args = tuple(cast(found, kind) for found in ends)
+        found = operators.AlwaysKnown(args, call(times.overlaps), BOOL)
+        found.nullable = True
+        return found
+
+    def _positional(self, node: Any) -> Node:
+        """Calls with words between their arguments."""
+        if isinstance(node, exp.StrPosition):
+            return functions.make(
+                "position", [self.bind(node.this), self.bind(node.args["substr"])]
+            )
+        if isinstance(node, exp.Overlay):
+            names = ("this", "expression", "from_", "for_")
+            args = [node.args.get(name, node.args.get(name.rstrip("_"))) for name in names]
+            return functions.make("overlay", [self.bind(arg) for arg in args if arg is not None])
+        name = "sqrt" if isinstance(node, exp.Sqrt) else "cbrt"
+        return functions.make(name, [cast(self.bind(node.this), FLOAT8, strength=1)])
+
+    def _unicode(self, node: Any) -> Node:
+        return Const(unistr(str(node.this)), UNKNOWN)
 
     def _dpipe(self, node: Any) -> Node:
-        return operators.concat(*self._binary(node))
+        return self._by_symbol("||", *self._binary(node))
 
     def _default(self, node: Any) -> Node:
         raise SyntaxMistake(f'syntax error at or near "{node.sql()}"')
@@ -484,6 +565,10 @@ class Binder:
 
 _ARITHMETIC: Final[dict[type, str]] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
+}  # fmt: skip
+_BITS: Final[dict[type, str]] = {
+    exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "#", exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
 }  # fmt: skip
 _COMPARISONS: Final[dict[type, str]] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -520,8 +605,29 @@ _METHODS: Final[dict[type, Callable[[Binder, Any], Node]]] = {
     exp.DPipe: Binder._dpipe,
     exp.Array: Binder._refuse,
     exp.Interval: Binder._interval,
-    exp.JSONExtract: Binder._json_path,
-    exp.JSONExtractScalar: Binder._json_path,
+    exp.JSONExtract: Binder._json_at,
+    exp.JSONExtractScalar: Binder._json_at,
+    exp.BitwiseAnd: Binder._bits,
+    exp.BitwiseOr: Binder._bits,
+    exp.BitwiseXor: Binder._bits,
+    exp.BitwiseLeftShift: Binder._bits,
+    exp.BitwiseRightShift: Binder._bits,
+    exp.BitwiseNot: Binder._complement,
+    exp.Pow: Binder._power,
+    exp.Operator: Binder._operator,
+    exp.RegexpLike: Binder._pattern,
+    exp.RegexpILike: Binder._pattern,
+    exp.ArrayContainsAll: Binder._json_contains,
+    exp.ArrayContainedBy: Binder._json_contains,
+    exp.SimilarTo: Binder._similar,
+    exp.Extract: Binder._extract,
+    exp.AtTimeZone: Binder._at_zone,
+    exp.Overlaps: Binder._overlaps,
+    exp.StrPosition: Binder._positional,
+    exp.Overlay: Binder._positional,
+    exp.Sqrt: Binder._positional,
+    exp.Cbrt: Binder._positional,
+    exp.UnicodeString: Binder._unicode,
     exp.Subquery: Binder._refuse,
     exp.Exists: Binder._refuse,
     exp.Var: Binder._default,
@@ -668,6 +774,8 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
                 raise SyntaxMistake("type modifiers must be simple constants")
             arguments.append(int(literal.name))
         name = _SQLGLOT_TYPES.get(word, word.lower())
+        if name == "double precision" and arguments:
+            arguments, name = arguments, "real"  # float(n)
         if name == "real" and arguments:
             if not 1 <= arguments[0] <= 53:
                 raise CallerMistake("precision for type float out of range", sqlstate="22023")
@@ -707,7 +815,7 @@ def _typmod(kind: SqlType, name: str, arguments: list[int]) -> int:
                 f"NUMERIC scale {scale} must be between 0 and 1000", sqlstate="22023"
             )
         return ((precision << 16) | scale) + 4
-    if kind in (TIMESTAMP, TIMESTAMPTZ) and arguments:
+    if kind in (TIMESTAMP, TIMESTAMPTZ, CLOCK) and arguments:
         return min(arguments[0], 6)
     if arguments and kind is not OID:
         raise SyntaxMistake(f'type modifier is not allowed for type "{kind.name}"')

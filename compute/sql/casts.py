@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Final
 
 from compute.sql import datetimes, numerics, scalars
+from compute.sql.environment import current
 from compute.sql.expressions import (
     Const,
     Emitter,
@@ -27,6 +28,7 @@ from compute.sql.types import (
     BOOL,
     BPCHAR,
     BYTEA,
+    CHAR,
     CLOCK,
     DATE,
     FLOAT4,
@@ -38,6 +40,7 @@ from compute.sql.types import (
     INTERVAL,
     JSON,
     JSONB,
+    NAME,
     NUMERIC,
     OID,
     PARSERS,
@@ -50,10 +53,12 @@ from compute.sql.types import (
     UNKNOWN,
     VARCHAR,
     SqlType,
+    cut_name,
     display,
     fit,
     pad,
 )
+from compute.sql.zones import UTC_ZONE
 from polarless.errors import CallerMistake
 
 IMPLICIT: Final = 0
@@ -164,7 +169,8 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
     if source is CLOCK and target is INTERVAL:
         return Strict((node,), call(scalars.clock_interval), target)
     if strength >= ASSIGNMENT and target is CLOCK and source in (TIMESTAMP, TIMESTAMPTZ):
-        return Strict((node,), call(scalars.clock_of), target)
+        inner = node if source is TIMESTAMP else _time(node, TIMESTAMP)
+        return Strict((inner,), call(scalars.clock_of), target)
     if strength >= ASSIGNMENT and target is CLOCK and source is INTERVAL:
         return Strict((node,), call(scalars.interval_clock), target)
     if strength >= ASSIGNMENT and (source, target) == (JSON, JSONB):
@@ -179,6 +185,8 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
         parser = PARSERS[target]
         name = f"parse{target.oid}_"
         return Strict((node,), template(f"{name}({{0}})", **{name: parser}), target)
+    if source is INT4 and target is CHAR:
+        return Strict((node,), template("chr({0} & 255) if {0} & 255 else ''"), target)
     if source is INT4 and target is BOOL:
         return Strict((node,), template("{0} != 0"), target)
     if source is BOOL and target is INT4:
@@ -231,6 +239,8 @@ def _checked_int(node: Node, target: SqlType) -> Node:
 
 
 def _string(node: Node, target: SqlType) -> Node:
+    if target is NAME and node.type is not NAME:
+        return Strict((node,), call(cut_name), target)
     if target is BPCHAR:
         if isinstance(node, Const):
             return Const(node.value and node.value.rstrip(" "), target)
@@ -241,12 +251,18 @@ def _string(node: Node, target: SqlType) -> Node:
 
 
 def _time(node: Node, target: SqlType) -> Node:
+    zoned = TIMESTAMPTZ in (node.type, target)
     if node.type is DATE:
-        return Strict((node,), call(datetimes.date_to_timestamp), target)
+        from_date = datetimes.date_to_moment if zoned else datetimes.date_to_timestamp
+        return Strict((node,), call(from_date), target)
     if target is DATE:
-        return Strict((node,), call(datetimes.timestamp_to_date), target)
-    # The session's zone is UTC, so the number stays.
-    return Retyped(node, target)
+        to_date = datetimes.moment_to_date if zoned else datetimes.timestamp_to_date
+        return Strict((node,), call(to_date), target)
+    if current.environment.zone is UTC_ZONE:
+        # The number stays.
+        return Retyped(node, target)
+    function = datetimes.moment if target is TIMESTAMPTZ else datetimes.local
+    return Strict((node,), call(function), target)
 
 
 def _to_string(node: Node, target: SqlType) -> Node | None:

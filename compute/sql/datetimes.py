@@ -1,8 +1,8 @@
 """Dates and timestamps as ints: days and microseconds from 2000-01-01, PostgreSQL's own epoch.
 
 So the binary format of the wire is the value itself, and the order of the ints is the order of
-times. The time zone of a session is UTC for now, hence timestamp and timestamptz differ only in
-how they are printed. Infinities are the ends of 64 (32) bits.
+times. A timestamptz is a moment, of UTC; it meets the session's time zone where it is read, printed
+or taken apart (`local`, `moment`). Infinities are the ends of 64 (32) bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import re
 from datetime import date
 from typing import Final
 
+from compute.sql import dateparse
+from compute.sql.environment import current
 from compute.sql.mistakes import bad_text
+from compute.sql.zones import UTC_ZONE, Zone, offset_text
 from polarless.errors import CallerMistake
 
 DAY_US: Final = 86_400_000_000
@@ -59,7 +62,7 @@ def parse_timestamp(text: str, *, name: str = "timestamp", zoned: bool = False) 
     """Text to microseconds. ``zoned``: honour a zone in the text, which timestamp ignores."""
     found = _PATTERN.fullmatch(text)
     if found is None:
-        return _special(text, name)
+        return _special(text, name, zoned=zoned)
     year, month, day = int(found[1]), int(found[2]), int(found[3])
     if found[9] in ("BC", "bc"):
         year = 1 - year
@@ -70,14 +73,18 @@ def parse_timestamp(text: str, *, name: str = "timestamp", zoned: bool = False) 
     if days is None or not in_range:
         raise CallerMistake(f'date/time field value out of range: "{text[:200]}"', sqlstate="22008")
     value = days * DAY_US + (hour * 3600 + minute * 60 + second) * 1_000_000 + us
-    if zoned and found[8]:
-        value -= _offset_us(found[8])
+    if zoned:
+        value = value - _offset_us(found[8]) if found[8] else moment(value)
+    return _within(value, text)
+
+
+def _within(value: int, text: str) -> int:
     if not TIMESTAMP_MIN <= value <= TIMESTAMP_MAX:
         raise CallerMistake(f'timestamp out of range: "{text[:200]}"', sqlstate="22008")
     return value
 
 
-def _special(text: str, name: str) -> int:
+def _special(text: str, name: str, *, zoned: bool) -> int:
     word = text.strip().lower()
     if word in ("infinity", "+infinity"):
         return INFINITY
@@ -85,7 +92,48 @@ def _special(text: str, name: str) -> int:
         return MINUS_INFINITY
     if word == "epoch":
         return -UNIX_EPOCH_US
-    raise CallerMistake(bad_text(name, text).message, sqlstate="22007")
+    found = dateparse.parse(text)
+    if found is None or (found.date is None and not found.word):
+        raise CallerMistake(bad_text(name, text).message, sqlstate="22007")
+    if found.word:
+        clock = _of_word(found.word, found.clock_us)
+    else:
+        assert found.date is not None
+        days = days_of(*found.date)
+        if days is None:
+            raise CallerMistake(
+                f'date/time field value out of range: "{text[:200]}"', sqlstate="22008"
+            )
+        clock = days * DAY_US + (found.clock_us or 0)
+    if zoned:
+        zone = found.zone
+        if isinstance(zone, Zone):
+            clock = zone.moment(clock)
+        else:
+            clock = moment(clock) if zone is None else clock - zone
+    return _within(clock, text)
+
+
+def _of_word(word: str, clock_us: int | None) -> int:
+    """now, today, tomorrow, yesterday, as the wall's clock shows them."""
+    current.volatile = True
+    clock = local(current.now_us - UNIX_EPOCH_US)
+    if word == "now":
+        return clock
+    day = clock // DAY_US + {"today": 0, "tomorrow": 1, "yesterday": -1}[word]
+    return day * DAY_US + (clock_us or 0)
+
+
+def local(value: int) -> int:
+    """The wall's clock at a moment, in the session's time zone."""
+    zone = current.environment.zone
+    return value if zone is UTC_ZONE or value in (INFINITY, MINUS_INFINITY) else zone.local(value)
+
+
+def moment(clock: int) -> int:
+    """When the wall's clock shows that, in the session's time zone."""
+    zone = current.environment.zone
+    return clock if zone is UTC_ZONE or clock in (INFINITY, MINUS_INFINITY) else zone.moment(clock)
 
 
 def _offset_us(zone: str) -> int:
@@ -121,6 +169,16 @@ def date_to_timestamp(days: int) -> int:
     if days == DATE_MINUS_INFINITY:
         return MINUS_INFINITY
     return days * DAY_US
+
+
+def date_to_moment(days: int) -> int:
+    """Midnight at the beginning of the day, in the session's time zone."""
+    return moment(date_to_timestamp(days))
+
+
+def moment_to_date(value: int) -> int:
+    """The day of a moment, in the session's time zone."""
+    return timestamp_to_date(local(value))
 
 
 def round_timestamp(value: int, digits: int) -> int:
@@ -160,3 +218,12 @@ def timestamp_text(value: int, zone: str = "") -> str:
         day, era = day[:-3], " BC"
     fraction = f".{us:06d}".rstrip("0") if us else ""
     return f"{day} {hour:02d}:{minute:02d}:{second:02d}{fraction}{zone}{era}"
+
+
+def moment_text(value: int) -> str:
+    """A timestamptz as PostgreSQL prints it in the session's time zone."""
+    zone = current.environment.zone
+    if zone is UTC_ZONE or value in (INFINITY, MINUS_INFINITY):
+        return timestamp_text(value, "+00")
+    offset = zone.offset_us(value)
+    return timestamp_text(value + offset, offset_text(offset))

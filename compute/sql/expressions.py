@@ -268,7 +268,8 @@ def template(source: str, **names: Any) -> Body:
 
 def call(function: Callable[..., Any]) -> Body:
     """A body that calls a Python function."""
-    name = f"{function.__name__}_f"
+    # Two functions of one name may meet in one piece of code.
+    name = f"{function.__name__}_{id(function):x}_f"
 
     def body(out: Emitter, result: str, args: list[str]) -> None:
         out.names[name] = function
@@ -465,7 +466,7 @@ class SessionCall(Node):
     def emit(self, out: Emitter) -> str:
         sources = [arg.emit(out) for arg in self.args]
         result = out.temp()
-        name = f"{self.function.__name__}_s"
+        name = f"{self.function.__name__}_{id(self.function):x}_s"
         out.names[name] = self.function
         tests = [f"{s} is None" for s, arg in zip(sources, self.args) if arg.nullable]
         value = f"{name}({', '.join(('session', *sources))})"

@@ -6,14 +6,13 @@ can be converted to implicitly. No match raises 42883 with the types that were g
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from compute.sql import datetimes, numerics, sequences, waiting
-from compute.sql.casts import can_cast, cast
+from compute.sql import datetimes, numerics, scalars, sequences, waiting
+from compute.sql.casts import cast
 from compute.sql.expressions import (
     Body,
     Const,
@@ -26,12 +25,16 @@ from compute.sql.expressions import (
     call,
     template,
 )
+from compute.sql.library import formats, jsons, numbers, regexes, texts, times
+from compute.sql.library.signatures import Signature, Table, matching
+from compute.sql.library.signatures import make as make_call
 from compute.sql.mistakes import out_of_range
 from compute.sql.operators import AlwaysKnown
 from compute.sql.types import (
     BOOL,
     BPCHAR,
     BYTEA,
+    CLOCK,
     DATE,
     FLOAT4,
     FLOAT8,
@@ -47,6 +50,8 @@ from compute.sql.types import (
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UNKNOWN,
+    UUID,
     VARCHAR,
     VOID,
     SqlType,
@@ -60,14 +65,6 @@ if TYPE_CHECKING:
 
 TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
 VERSION_TEXT: Final = "PostgreSQL {version} (polarless), a disaggregated database in Python"
-
-
-class Signature(NamedTuple):
-    """Argument types, result type, and what computes it from values that are not NULL."""
-
-    args: tuple[SqlType, ...]
-    result: SqlType
-    body: Body
 
 
 def no_function(name: str, args: list[Node]) -> CallerMistake:
@@ -144,15 +141,13 @@ def _strpos(text: str, piece: str) -> int:
     return text.find(piece) + 1
 
 
-def _md5(text: str) -> str:
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
 def _octet_length(text: str) -> int:
     return len(text.encode())
 
 
 def _chr(code: int) -> str:
+    if not code:
+        raise CallerMistake("null character not permitted", sqlstate="54000")
     if not 0 < code <= 0x10FFFF or 0xD800 <= code < 0xE000:
         raise CallerMistake(f"requested character not valid for encoding: {code}", sqlstate="22021")
     return chr(code)
@@ -170,7 +165,9 @@ def _round_numeric(value: Decimal, scale: int = 0) -> Decimal:
 
 
 def _trunc_numeric(value: Decimal, scale: int = 0) -> Decimal:
-    quantum = Decimal((0, (1,), -max(scale, 0)))
+    if not value.is_finite():
+        return value
+    quantum = Decimal((0, (1,), -min(scale, numerics.SCALE_MAX)))
     return numerics.checked(value.quantize(quantum, rounding="ROUND_DOWN", context=numerics.EXACT))
 
 
@@ -245,7 +242,7 @@ def _abs_int(kind: SqlType) -> Body:
 
 _LENGTH = template("len({0})")
 
-PURE: Final[dict[str, tuple[Signature, ...]]] = {
+_OWN: Final[Table] = {
     "abs": (
         *(Signature((kind,), kind, _abs_int(kind)) for kind in (INT4, INT8, INT2)),
         *(Signature((kind,), kind, template("abs({0})")) for kind in (FLOAT8, FLOAT4)),
@@ -262,9 +259,6 @@ PURE: Final[dict[str, tuple[Signature, ...]]] = {
         Signature((TEXT,), INT4, call(_octet_length)),
         Signature((BYTEA,), INT4, _LENGTH),
     ),
-    "lower": (Signature((TEXT,), TEXT, template("{0}.lower()")),),
-    "upper": (Signature((TEXT,), TEXT, template("{0}.upper()")),),
-    "initcap": (Signature((TEXT,), TEXT, template("{0}.title()")),),
     "reverse": (Signature((TEXT,), TEXT, template("{0}[::-1]")),),
     "substring": (
         Signature((TEXT, INT4), TEXT, call(_substring)),
@@ -296,7 +290,6 @@ PURE: Final[dict[str, tuple[Signature, ...]]] = {
     "replace": (Signature((TEXT, TEXT, TEXT), TEXT, call(_replace)),),
     "strpos": (Signature((TEXT, TEXT), INT4, call(_strpos)),),
     "starts_with": (Signature((TEXT, TEXT), BOOL, template("{0}.startswith({1})")),),
-    "md5": (Signature((TEXT,), TEXT, call(_md5)),),
     "chr": (Signature((INT4,), TEXT, call(_chr)),),
     "ascii": (Signature((TEXT,), INT4, call(_ascii)),),
     "round": (
@@ -328,11 +321,21 @@ PURE: Final[dict[str, tuple[Signature, ...]]] = {
         *(Signature((k, k), k, call(numerics.modulo_int)) for k in (INT4, INT8, INT2)),
         Signature((NUMERIC, NUMERIC), NUMERIC, call(numerics.modulo_numeric)),
     ),
-    "date": (
-        Signature((TIMESTAMP,), DATE, call(datetimes.timestamp_to_date)),
-        Signature((TIMESTAMPTZ,), DATE, call(datetimes.timestamp_to_date)),
-    ),
 }
+
+
+def _merged(*tables: Table) -> Table:
+    found: Table = {}
+    for table in tables:
+        for name, signatures in table.items():
+            found[name] = (*found.get(name, ()), *signatures)
+    return found
+
+
+PURE: Final[Table] = _merged(
+    _OWN, texts.TABLE, texts.BYTES, numbers.TABLE, times.TABLE, formats.TABLE, regexes.TABLE,
+    jsons.TABLE,
+)  # fmt: skip
 _ALIASES: Final = {"substr": "substring", "ceiling": "ceil", "pow": "power", "position": "strpos"}
 
 
@@ -395,6 +398,16 @@ def _clock(session: SessionLike) -> int:
     return session.now_us - datetimes.UNIX_EPOCH_US
 
 
+def _random(session: SessionLike) -> float:
+    return int.from_bytes(session.random(7), "big") / (1 << 56)
+
+
+def _random_uuid(session: SessionLike) -> str:
+    data = bytearray(session.random(16))
+    data[6], data[8] = data[6] & 0x0F | 0x40, data[8] & 0x3F | 0x80
+    return scalars.uuid_from_binary(bytes(data))
+
+
 def _nothing(session: SessionLike, *args: Any) -> str:
     return ""
 
@@ -448,6 +461,9 @@ OF_SESSION: Final[dict[str, tuple[SessionSignature, ...]]] = {
         SessionSignature((TEXT, INT8), INT8, sequences.setval),
         SessionSignature((TEXT, INT8, BOOL), INT8, sequences.setval),
     ),
+    "random": (SessionSignature((), FLOAT8, _random),),
+    "setseed": (SessionSignature((FLOAT8,), VOID, _nothing),),
+    "gen_random_uuid": (SessionSignature((), UUID, _random_uuid),),
     "pg_sleep": (SessionSignature((FLOAT8,), VOID, waiting.sleep),),
     **{
         name: tuple(SessionSignature(args, kind, function) for args in _LOCK_ARGS)
@@ -473,53 +489,138 @@ OF_SESSION: Final[dict[str, tuple[SessionSignature, ...]]] = {
 # ------------------------------------------------------------------------------------- resolution
 
 
-def _matching(signatures: tuple[Any, ...], args: list[Node]) -> tuple[Any, tuple[Node, ...]] | None:
-    """The signature to call and the converted arguments."""
-    of_length = [found for found in signatures if len(found.args) == len(args)]
-    for found in of_length:
-        if all(arg.type is kind for arg, kind in zip(args, found.args)):
-            return found, tuple(args)
-    for found in of_length:
-        if all(can_cast(arg, kind) for arg, kind in zip(args, found.args)):
-            return found, tuple(cast(arg, kind) for arg, kind in zip(args, found.args))
-    return None
-
-
 def make(name: str, args: list[Node]) -> Node:
     """A call of a function that is no aggregate. Raises 42883."""
-    if name in ("now", "transaction_timestamp", "current_timestamp") and not args:
-        return NowUs(TIMESTAMPTZ, nullable=False)
-    if name == "localtimestamp" and not args:
-        return NowUs(TIMESTAMP, nullable=False)
-    if name == "current_date" and not args:
-        return cast(NowUs(TIMESTAMPTZ, nullable=False), DATE, strength=2)
-    if name == "concat":
-        return _concat(args)
-    if name == "pg_typeof" and len(args) == 1:
-        kind = args[0].type
-        return Const(display(kind), REGTYPE)
+    special = _SPECIAL.get(name)
+    if special is not None:
+        found = special(args)
+        if found is not None:
+            return found
     signatures = PURE.get(_ALIASES.get(name, name))
     if signatures is not None:
-        found = _matching(signatures, args)
-        if found is not None:
-            signature, converted = found
-            return Strict(converted, signature.body, signature.result)
+        matched = matching(signatures, args)
+        if matched is not None:
+            return make_call(*matched)
     of_session = OF_SESSION.get(name)
     if of_session is not None:
-        found = _matching(of_session, args)
-        if found is not None:
-            own, converted = found
+        matched = matching(of_session, args)
+        if matched is not None:
+            own, converted = matched
             return SessionCall(own.function, converted, own.result, nullable=own.nullable)
     raise no_function(name, args)
 
 
+def _now(args: list[Node]) -> Node | None:
+    return None if args else NowUs(TIMESTAMPTZ, nullable=False)
+
+
+def _current_timestamp(args: list[Node]) -> Node | None:
+    digits = _precision(args)
+    return None if digits is None else cast(NowUs(TIMESTAMPTZ, nullable=False), TIMESTAMPTZ, digits)
+
+
+def _local_timestamp(args: list[Node]) -> Node | None:
+    digits = _precision(args)
+    if digits is None:
+        return None
+    return cast(NowUs(TIMESTAMPTZ, nullable=False), TIMESTAMP, digits, strength=2)
+
+
+def _local_time(args: list[Node]) -> Node | None:
+    return None if args else cast(NowUs(TIMESTAMPTZ, nullable=False), CLOCK, strength=2)
+
+
+def _precision(args: list[Node]) -> int | None:
+    """The digits of current_timestamp(3); None if that is no such call."""
+    if not args:
+        return -1
+    return args[0].value if len(args) == 1 and isinstance(args[0], Const) else None
+
+
+def _current_date(args: list[Node]) -> Node | None:
+    return None if args else cast(NowUs(TIMESTAMPTZ, nullable=False), DATE, strength=2)
+
+
+def _pg_typeof(args: list[Node]) -> Node | None:
+    return Const(display(args[0].type), REGTYPE) if len(args) == 1 else None
+
+
+def _age(args: list[Node]) -> Node | None:
+    """age(t): from the transaction's day."""
+    if len(args) != 1:
+        return None
+    today = cast(_current_date([]) or args[0], TIMESTAMP)
+    kind = TIMESTAMPTZ if args[0].type is TIMESTAMPTZ else TIMESTAMP
+    return make("age", [cast(today, kind), cast(args[0], kind)])
+
+
+def _quoted(name: str) -> Callable[[list[Node]], Node | None]:
+    """quote_literal() and quote_nullable() take anything that has a text."""
+
+    def special(args: list[Node]) -> Node | None:
+        if len(args) != 1 or args[0].type in (TEXT, UNKNOWN):
+            return None
+        return make(name, [cast(args[0], TEXT, strength=1)])
+
+    return special
+
+
+def _texts(function: Callable[..., Any], name: str) -> Callable[[list[Node]], Node | None]:
+    """A function of a text and any number of values of any type, which it sees as texts."""
+
+    def special(args: list[Node]) -> Node | None:
+        if not args or args[0].type.family not in ("text", "unknown"):
+            return None
+        nodes = (cast(args[0], TEXT), *map(as_printed, args[1:]))
+        node = AlwaysKnown(nodes, call(function), TEXT)
+        node.nullable = True
+        return node
+
+    return special
+
+
+def as_printed(node: Node) -> Node:
+    """A value's text as the wire carries it; of a boolean that is one letter."""
+    if node.type is BOOL:
+        return Strict((node,), template("'t' if {0} else 'f'"), TEXT)
+    return cast(node, TEXT, strength=1)
+
+
+def _count_nulls(wanted: bool) -> Callable[[list[Node]], Node | None]:
+    def count(*values: Any) -> int:
+        return sum((value is None) is wanted for value in values)
+
+    def special(args: list[Node]) -> Node | None:
+        nodes = tuple(cast(arg, TEXT) if arg.type is UNKNOWN else arg for arg in args)
+        node = AlwaysKnown(nodes, call(count), INT4)
+        node.nullable = False
+        return node if args else None
+
+    return special
+
+
+_SPECIAL: Final[dict[str, Callable[[list[Node]], Node | None]]] = {
+    "now": _now,
+    "transaction_timestamp": _now,
+    "current_timestamp": _current_timestamp,
+    "localtimestamp": _local_timestamp,
+    "localtime": _local_time,
+    "current_date": _current_date,
+    "pg_typeof": _pg_typeof,
+    "age": _age,
+    "quote_literal": _quoted("quote_literal"),
+    "quote_nullable": _quoted("quote_nullable"),
+    "concat": lambda args: _concat(args) if args else None,
+    "concat_ws": _texts(texts.concat_ws, "concat_ws"),
+    "format": _texts(texts.format_text, "format"),
+    "num_nulls": _count_nulls(True),
+    "num_nonnulls": _count_nulls(False),
+    **jsons.SPECIAL,
+}
+
+
 def _concat(args: list[Node]) -> Node:
-    texts = tuple(
-        Strict((arg,), template("'t' if {0} else 'f'"), TEXT)
-        if arg.type is BOOL
-        else cast(arg, TEXT, strength=1)
-        for arg in args
-    )
+    texts = tuple(map(as_printed, args))
 
     def body(out: Emitter, result: str, sources: list[str]) -> None:
         out.names["concat_"] = _concat_values
@@ -548,7 +649,7 @@ def aggregate_type(name: str, args: list[Node]) -> SqlType:
     """The result type of an aggregate. Raises 42883."""
     if name == "count" and len(args) <= 1:
         return INT8
-    if name == "string_agg" or len(args) != 1:
+    if len(args) != 1:
         raise no_function(name, args)
     kind = args[0].type
     if name == "sum" and kind in _SUMS:

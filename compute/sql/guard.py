@@ -64,6 +64,10 @@ class GuardedPlanner:
         """See `Planner.split`."""
         return self._planner.split(text)
 
+    def random(self, count: int) -> bytes:
+        """See `Planner.random`."""
+        return self._planner.random(count)
+
     def rolled_back(self, session: SessionLike) -> None:
         """See `Planner.rolled_back`."""
         self._planner.rolled_back(session)

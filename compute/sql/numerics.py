@@ -263,6 +263,8 @@ def parse_float(text: str, name: str = "double precision") -> float:
         raise bad_text(name, text) from None
     if math.isinf(value) and stripped.lstrip("+-")[:1] not in ("i", "I"):
         raise CallerMistake(f'"{text}" is out of range for type {name}', sqlstate="22003")
+    if not value and any(digit in "123456789" for digit in stripped.lower().partition("e")[0]):
+        raise CallerMistake(f'"{text}" is out of range for type {name}', sqlstate="22003")
     return value
 
 
@@ -305,7 +307,7 @@ def numeric_to_binary(value: Decimal) -> bytes:
     """PostgreSQL's binary numeric: count, weight, sign, scale, digits in base 10,000."""
     if not value.is_finite():
         sign = 0xC000 if value.is_nan() else 0xD000 if value > 0 else 0xF000
-        return struct.pack("!HhHH", 0, 0, sign, 0)
+        return struct.pack("!HhHH", 0, 0, sign, 0 if value.is_nan() else 32)
     scale = scale_of(value)
     whole, _, fraction = format(value.copy_abs(), "f").partition(".")
     whole = whole.zfill(-(-len(whole) // 4) * 4)

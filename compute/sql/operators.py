@@ -180,7 +180,7 @@ def _date_arithmetic(symbol: str, left: Node, right: Node) -> Node | None:
         return Strict((left, right), template("{0} + {1}"), DATE)
     if left.type is DATE and right.type is DATE and symbol == "-":
         return Strict((left, right), template("{0} - {1}"), INT4)
-    if left.type is INTERVAL and right.type is not INTERVAL and symbol in "+*":
+    if left.type in (INTERVAL, CLOCK) and right.type is not INTERVAL and symbol in "+*":
         left, right = right, left
     if left.type in NUMBER_RANK and symbol == "*" and right.type is INTERVAL:
         left, right = right, left
@@ -194,8 +194,9 @@ def _date_arithmetic(symbol: str, left: Node, right: Node) -> Node | None:
 _TIMES: Final[dict[Any, tuple[Callable[..., Any], SqlType]]] = {
     (TIMESTAMP, "+", INTERVAL): (scalars.timestamp_plus, TIMESTAMP),
     (TIMESTAMP, "-", INTERVAL): (scalars.timestamp_minus, TIMESTAMP),
-    (TIMESTAMPTZ, "+", INTERVAL): (scalars.timestamp_plus, TIMESTAMPTZ),
-    (TIMESTAMPTZ, "-", INTERVAL): (scalars.timestamp_minus, TIMESTAMPTZ),
+    (TIMESTAMPTZ, "+", INTERVAL): (scalars.moment_plus, TIMESTAMPTZ),
+    (TIMESTAMPTZ, "-", INTERVAL): (scalars.moment_minus, TIMESTAMPTZ),
+    (DATE, "+", CLOCK): (scalars.date_at, TIMESTAMP),
     (DATE, "+", INTERVAL): (scalars.date_plus, TIMESTAMP),
     (DATE, "-", INTERVAL): (scalars.date_minus, TIMESTAMP),
     (CLOCK, "+", INTERVAL): (scalars.clock_plus, CLOCK),

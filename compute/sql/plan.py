@@ -50,10 +50,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from polarless.errors import LocalProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
+    from compute.sql.environment import Environment
     from compute.txn.engine import Engine
     from compute.txn.transaction import Transaction
 
 ANY_VERSION: Final = -1
+# Of a plan that is not good any more.
+NO_VERSION: Final = -3
 
 # Format codes of parameters and results. LITERAL is ours: a literal of the text, already a str.
 TEXT_FORMAT: Final = 0
@@ -90,6 +93,7 @@ class SettingsLike(Protocol):
 
     isolation: str
     read_only: bool
+    environment: Environment | None
 
     def show(self, name: str) -> str: ...
     def all(self) -> list[tuple[str, str]]: ...
@@ -100,13 +104,15 @@ class SettingsLike(Protocol):
 class SqlState:
     """What the planner keeps in a session: one of these per session, made by the session."""
 
-    __slots__ = ("advisory", "catalog", "predicted", "sequences", "sleeps_until")
+    __slots__ = ("advisory", "catalog", "environment", "predicted", "sequences", "sleeps_until")
 
     def __init__(self) -> None:
         # The catalog as this transaction sees it after its own DDL (`planner.OwnCatalog`).
         self.catalog: Any = None
         # The shape of the previous simple query (`shapes.Shape`).
         self.predicted: Any = None
+        # What that was planned under.
+        self.environment: Environment | None = None
         # The session's advisory locks (`waiting.AdvisoryLocks`), once it has asked for one.
         self.advisory: Any = None
         # What nextval() gave last, by the sequence's tree, the latest at the end.
@@ -131,6 +137,9 @@ class SessionLike(Protocol):
 
     def notice(self, severity: str, sqlstate: str, message: str) -> None:
         """Tell the client something that is not an error."""
+
+    def random(self, count: int) -> bytes:
+        """So many unpredictable bytes."""
 
 
 class CopyIn(Protocol):

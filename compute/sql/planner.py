@@ -13,6 +13,7 @@ One planner per node, shared by its sessions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
@@ -29,6 +30,7 @@ from compute.sql.copy import plan_copy
 from compute.sql.copy_out import plan_copy_out
 from compute.sql.create_as import plan_create_as
 from compute.sql.definitions import UNNAMED
+from compute.sql.environment import Environment, current
 from compute.sql.explain import AnalyzeBound, planned_with
 from compute.sql.expressions import ParamSlot
 from compute.sql.index_ddl import plan_create_index
@@ -53,6 +55,7 @@ from compute.sql.shapes import Shape
 from compute.sql.syntax import (
     PARAM,
     STRING,
+    WORD,
     Token,
     check_length,
     near,
@@ -81,6 +84,8 @@ if TYPE_CHECKING:
 PLANS_MAX: Final = 2000
 PLAN_TEXT_BYTES_MAX: Final = 8 * 1024 * 1024
 OWN_PLANS_MAX: Final = 200
+# Of environments that have planners of their own.
+OTHERS_MAX: Final = 32
 
 
 class Cache:
@@ -152,6 +157,30 @@ class Planner:
         self._plans = Cache(PLANS_MAX, PLAN_TEXT_BYTES_MAX)
         self._shapes = Cache(PLANS_MAX, PLAN_TEXT_BYTES_MAX)
         self._exact = Cache(PLANS_MAX, PLAN_TEXT_BYTES_MAX)
+        # Planners for sessions whose settings are not the usual ones.
+        self._others: dict[Environment, Planner] = {}
+        self._environment: Environment | None = None
+
+    def random(self, count: int) -> bytes:
+        """So many unpredictable bytes."""
+        assert self._random is not None, "a planner without a source of chance"
+        return self._random(count)
+
+    def _for(self, environment: Environment) -> Planner:
+        """The planner whose plans are made under an environment."""
+        found = self._others.get(environment)
+        if found is None:
+            if len(self._others) >= OTHERS_MAX:
+                self._others.clear()
+            found = self._others[environment] = copy(self)
+            found._environment = environment
+            found._forget_plans()
+        return found
+
+    def _forget_plans(self) -> None:
+        self._plans, self._shapes, self._exact = (
+            Cache(PLANS_MAX // 4, PLAN_TEXT_BYTES_MAX // 4) for _ in range(3)
+        )
 
     # The catalog.
 
@@ -189,6 +218,9 @@ class Planner:
 
     def prepare(self, session: SessionLike, text: str, param_oids: Sequence[int] = ()) -> Plan:
         """The plan of one statement. May raise a `Suspend`, or what is wrong with the text."""
+        environment = session.settings.environment
+        if environment is not None and self._environment is None:
+            return self._for(environment).prepare(session, text, param_oids)
         key: Any = (text, tuple(param_oids)) if param_oids else text
         own = self._own(session)
         if own is not None:
@@ -205,7 +237,8 @@ class Planner:
         ):
             return found
         found = self._plan(session, text, tuple(param_oids))
-        self._plans.put(key, found, len(text))
+        if not current.volatile:
+            self._plans.put(key, found, len(text))
         return found
 
     def split(self, text: str) -> list[str]:
@@ -221,6 +254,12 @@ class Planner:
         """
         state = session.sql
         version = self.engine.catalog_version
+        environment = session.settings.environment
+        if environment is not state.environment:
+            # What followed was planned under other settings.
+            state.environment, state.predicted = environment, None
+        if environment is not None and self._environment is None:
+            return self._for(environment).prepare_simple(session, text)
         last: Shape | None = state.predicted
         if last is not None:
             shape = last.following
@@ -269,11 +308,12 @@ class Planner:
                 shape.version = -2
                 return shape, (text, bulk.start)
         plan = self.prepare(session, text)
+        once = bool(own) or current.volatile
         if plan.parameter_oids:
             raise CallerMistake("there is no parameter $1", sqlstate="42P02")
         # What was planned with a transaction's own catalog is good for nobody else.
-        shape = Shape(plan.bind(), -2 if own else plan.catalog_version, text, None)
-        if not own:
+        shape = Shape(plan.bind(), -2 if once else plan.catalog_version, text, None)
+        if not once:
             self._exact.put(text, shape, len(text))
         return shape, ()
 
@@ -282,6 +322,7 @@ class Planner:
         text = shapes.template(found)
         if text is None:
             return None
+        current.now_us, current.volatile = session.now_us, False
         try:
             plan = self._plan_tree(session, text, Parameters(types=shapes.parameter_types(found)))
         except PolarlessError:
@@ -339,6 +380,7 @@ class Planner:
 
     def _plan(self, session: SessionLike, text: str, oids: tuple[int, ...]) -> Plan:
         check_length(text)
+        current.now_us, current.volatile = session.now_us, False
         many = bulk_insert.recognise_parameters(text)
         if many is not None:
             found = self._many_rows(session, many, oids)
@@ -653,7 +695,29 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
     parts: list[str] = []
     position = 0
     for index, token in enumerate(tokens):
-        if token.kind == STRING and text[token.start] != "'":
+        if token.kind == STRING and index and tokens[index - 1].kind == STRING:
+            # Two literals are one if a line ends between them.
+            if "\n" not in text[tokens[index - 1].end : token.start]:
+                raise near(token)
+            joined = parts[-1] if parts and position == tokens[index - 1].end else None
+            first = joined or text[position : tokens[index - 1].end]
+            head = parts[:-1] if joined else parts
+            value = string_value(token).replace("'", "''")
+            parts = [*head, first[:-1] + value + "'"]
+            position = token.end
+        elif (
+            token.kind == STRING
+            and [t.value for t in tokens[index + 1 : index + 2]] == ["::"]
+            and (typed := _typed_from(tokens, index)) is not None
+        ):
+            # DATE '...'::text is (DATE '...')::text, and not DATE ('...'::text).
+            begin = tokens[typed].start
+            value = string_value(token).replace("'", "''")
+            done = "".join((*parts, text[position:begin])) if position <= begin else None
+            if done is not None:
+                parts = [done, "(", text[begin : token.start], f"'{value}')"]
+                position = token.end
+        elif token.kind == STRING and text[token.start] != "'":
             value = string_value(token).replace("'", "''")
             parts += (text[position : token.start], f"'{value}'")
             position = token.end
@@ -691,6 +755,22 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
             parts.append(text[position : tokens[index - 1].start])
             position = token.end
     return "".join((*parts, text[position:])) if parts else text
+
+
+_LITERAL_TYPES: Final = frozenset(
+    {"date", "timestamp", "timestamptz", "time", "interval", "numeric", "text", "uuid", "json",
+     "jsonb", "bytea", "boolean", "bool", "decimal", "varchar", "name"}
+)  # fmt: skip
+
+
+def _typed_from(tokens: list[Token], index: int) -> int | None:
+    """Where the type before a string literal begins; None if none stands there."""
+    before = tokens[max(index - 4, 0) : index]
+    words = [token.value for token in before]
+    if words[-2:] == ["time", "zone"] and len(words) == 4 and words[0] in ("timestamp", "time"):
+        return index - 4
+    typed = words[-1:] and before[-1].kind == WORD and words[-1] in _LITERAL_TYPES
+    return index - 1 if typed and words[-2:-1] != ["::"] else None
 
 
 def _refuse(tree: Any, tokens: list[Token] | None) -> PolarlessError:

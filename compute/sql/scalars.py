@@ -17,6 +17,7 @@ import struct
 from decimal import Decimal
 from typing import Any, Final
 
+from compute.sql.environment import current
 from compute.sql.mistakes import bad_binary, bad_text
 from polarless.errors import CallerMistake
 
@@ -62,7 +63,7 @@ def _no_constant(word: str) -> Any:
 
 def _load(text: str, name: str) -> Any:
     try:
-        return json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_no_constant)
+        return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         error = CallerMistake(
             f"invalid input syntax for type {name}", sqlstate="22P02", detail=_detail(text)
@@ -75,10 +76,41 @@ def _detail(text: str) -> str:
     return f'Token "{word}" is invalid.' if word else "The input string ended unexpectedly."
 
 
-class _Number(str):
+class Number(str):
     """A number as it is written."""
 
     __slots__ = ()
+
+
+def load_json(text: str) -> Any:
+    """The value of a text that is JSON, numbers as they are written. Raises 22P02."""
+    return _load(text, "json")
+
+
+def jsonb_text(value: Any) -> str:
+    """A parsed value as jsonb is printed."""
+    return _print(value)
+
+
+def json_text(value: Any) -> str:
+    """A parsed value as json, its keys in their order and its numbers as they were written."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(k)}: {json_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(json_text, value)) + "]"
+    return _print(value)
+
+
+def json_quoted(text: str) -> str:
+    """A text as a JSON string."""
+    return _quoted(text)
+
+
+def sorted_items(value: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The items of an object in the order in which jsonb keeps them."""
+    return sorted(value.items(), key=lambda item: (len(item[0].encode()), item[0].encode()))
 
 
 def parse_json(text: str) -> str:
@@ -99,10 +131,10 @@ def parse_jsonb(text: str) -> str:
 
 
 def _print(value: Any) -> str:
-    if isinstance(value, _Number):
+    if isinstance(value, Number):
         return _number(value)
     if isinstance(value, dict):
-        items = sorted(value.items(), key=lambda item: (len(item[0].encode()), item[0].encode()))
+        items = sorted_items(value)
         return "{" + ", ".join(f"{_quoted(k)}: {_print(v)}" for k, v in items) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_print, value)) + "]"
@@ -149,7 +181,7 @@ def parse_clock(text: str) -> int:
     """``hh:mm[:ss[.ffffff]]``. Raises 22007, 22008."""
     found = _CLOCK.fullmatch(text)
     if found is None:
-        raise CallerMistake(f'invalid input syntax for type time: "{text}"', sqlstate="22007")
+        return _clock_in(text)
     hour, minute, second = (int(part or 0) for part in found.group(1, 2, 3))
     half = (found.group(5) or "").lower()
     if half and hour <= 12:
@@ -158,6 +190,21 @@ def parse_clock(text: str) -> int:
     if hour > 24 or minute > 59 or second > 60 or value > DAY_US:
         raise CallerMistake(f'date/time field value out of range: "{text}"', sqlstate="22008")
     return value
+
+
+def _clock_in(text: str) -> int:
+    """The time in a text that says more: a date, a zone."""
+    from compute.sql import dateparse
+
+    parts = dateparse.parse(text, want_clock=True)
+    if parts is None or (parts.clock_us is None and not parts.word):
+        raise CallerMistake(f'invalid input syntax for type time: "{text}"', sqlstate="22007")
+    if parts.word:
+        from compute.sql import datetimes
+
+        return datetimes.parse_timestamp(text) % DAY_US
+    assert parts.clock_us is not None
+    return parts.clock_us
 
 
 def clock_text(value: int) -> str:
@@ -280,8 +327,11 @@ def _bad_interval(text: str) -> CallerMistake:
 
 
 def interval_text(value: bytes) -> str:
-    """As PostgreSQL prints it with IntervalStyle postgres."""
+    """As PostgreSQL prints it."""
+    style = current.environment.interval_style
     months, days, micros = parts(value)
+    if style != "postgres":
+        return styled_interval(style, months, days, micros)
     years, months = _divide(months, 12)
     found: list[str] = []
     negative = False
@@ -388,6 +438,29 @@ def timestamp_minus(value: int, by: bytes) -> int:
     return timestamp_plus(value, negative(by))
 
 
+def moment_plus(value: int, by: bytes) -> int:
+    """timestamptz + interval: months and days by the wall's clock, time by the moment."""
+    from compute.sql import datetimes
+
+    if value in (datetimes.INFINITY, datetimes.MINUS_INFINITY):
+        return value
+    months, days, micros = parts(by)
+    if months or days:
+        clock = timestamp_plus(datetimes.local(value), interval(months, days, 0))
+        value = datetimes.moment(clock)
+    return timestamp_plus(value, interval(0, 0, micros)) if micros else value
+
+
+def moment_minus(value: int, by: bytes) -> int:
+    """timestamptz - interval."""
+    return moment_plus(value, negative(by))
+
+
+def date_at(value: int, clock: int) -> int:
+    """date + time: a timestamp."""
+    return value * DAY_US + clock
+
+
 def date_plus(value: int, by: bytes) -> int:
     """date + interval: a timestamp."""
     return timestamp_plus(value * DAY_US, by)
@@ -428,35 +501,78 @@ def interval_clock(value: bytes) -> int:
     return parts(value)[2] % DAY_US
 
 
-# ---------------------------------------------------------------------------------- paths of json
+_FIELDS: Final = ("year", "month", "day", "hour", "minute", "second")
+_SIZES: Final = (12, 1, 0, 3_600_000_000, 60_000_000, 1)
 
 
-def json_at(text: str, *path: Any) -> str | None:
-    """``->``: what is under a key or at an index, None if nothing is."""
-    found = _walk(text, path)
-    return None if found is _MISSING else _print(found)
+def interval_of_fields(text: str, first: str, last: str) -> bytes:
+    """``interval '...' first TO last``: a bare number counts the last; what is finer is cut off."""
+    if last not in _FIELDS or first not in _FIELDS:
+        # The parser has taken the last word of the text for the field.
+        return parse_interval(f"{text} {last}")
+    bare = text.strip()
+    if re.fullmatch(r"[+-]?\d+(\.\d*)?", bare):
+        return parse_interval(f"{bare} {last}")
+    if first == "minute" and last == "second" and bare.count(":") == 1:
+        bare = f"0:{bare}"
+    months, days, micros = parts(parse_interval(bare))
+    place = _FIELDS.index(last)
+    if place < 2:
+        size = _SIZES[place]
+        return interval(months - _divide(months, size)[1], 0, 0)
+    if place == 2:
+        return interval(months, days, 0)
+    return interval(months, days, micros - _divide(micros, _SIZES[place])[1])
 
 
-def json_text_at(text: str, *path: Any) -> str | None:
-    """``->>``: the same as text; NULL of json is NULL."""
-    found = _walk(text, path)
-    if found is _MISSING or found is None:
-        return None
-    return str(found) if type(found) is str else _print(found)
+def styled_interval(style: str, months: int, days: int, micros: int) -> str:
+    """As PostgreSQL prints it with another IntervalStyle."""
+    years, months = _divide(months, 12)
+    size = abs(micros)
+    hours, minutes = size // 3_600_000_000, size // 60_000_000 % 60
+    seconds = f"{size % 60_000_000 // 1_000_000}"
+    if size % 1_000_000:
+        seconds += f".{size % 1_000_000:06}".rstrip("0")
+    sign = "-" if micros < 0 else ""
+    if style == "iso_8601":
+        date = [f"{n}{letter}" for n, letter in ((years, "Y"), (months, "M"), (days, "D")) if n]
+        clock = [f"{sign}{n}{letter}" for n, letter in ((hours, "H"), (minutes, "M")) if n]
+        if seconds != "0":
+            clock.append(f"{sign}{seconds}S")
+        text = "P" + "".join(date) + ("T" + "".join(clock) if clock else "")
+        return text if len(text) > 1 else "PT0S"
+    if style == "sql_standard":
+        return _standard_interval(years, months, days, micros, f"{hours}:{minutes:02}", seconds)
+    words = [(years, "year"), (months, "mon"), (days, "day")]
+    clock_words = [(f"{hours}", "hour"), (f"{minutes}", "min"), (seconds, "sec")]
+    first = next((n for n, _ in words if n), micros)
+    ago = first < 0
+    shown = [f"{-n if ago else n} {word}{'' if abs(n) == 1 else 's'}" for n, word in words if n]
+    minus = "-" if (micros < 0) != ago and micros else ""
+    shown += [
+        f"{minus}{text} {word}{'' if text == '1' else 's'}"
+        for text, word in clock_words
+        if text != "0"
+    ]
+    return "@ " + (" ".join(shown) or "0") + (" ago" if ago else "")
 
 
-_MISSING: Final = object()
-
-
-def _walk(text: str, path: tuple[Any, ...]) -> Any:
-    value = _load(text, "json")
-    for step in path:
-        if isinstance(value, dict) and isinstance(step, str):
-            value = value.get(step, _MISSING)
-        elif isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
-            value = value[step]
-        else:
-            return _MISSING
-        if value is _MISSING:
-            return _MISSING
-    return value
+def _standard_interval(
+    years: int, months: int, days: int, micros: int, clock: str, seconds: str
+) -> str:
+    whole, _, fraction = seconds.partition(".")
+    clock = f"{clock}:{whole:0>2}" + (f".{fraction}" if fraction else "")
+    date = bool(years or months)
+    signs = {n < 0 for n in (years, months, days, micros) if n}
+    if not signs:
+        return "0"
+    if len(signs) == 1 and sum((date, bool(days or micros))) == 1:
+        sign = "-" if True in signs else ""
+        if date:
+            return f"{sign}{abs(years)}-{abs(months)}"
+        return f"{sign}{abs(days)} {clock}" if days else f"{sign}{clock}"
+    parts = []
+    parts.append(f"{'-' if years < 0 or months < 0 else '+'}{abs(years)}-{abs(months)}")
+    parts.append(f"{'-' if days < 0 else '+'}{abs(days)}")
+    parts.append(f"{'-' if micros < 0 else '+'}{clock}")
+    return " ".join(parts)

@@ -320,6 +320,8 @@ def output_name(node: Any, text: str) -> str:
         return _type_output_name(node) if name == "?column?" else name
     if isinstance(node, exp.Interval):
         return "interval"
+    if type(node) in _NAMELESS:
+        return _NAMELESS[type(node)]
     if isinstance(node, exp.Case):
         default = node.args.get("default")
         while isinstance(default, (exp.Paren, exp.Cast)):
@@ -337,6 +339,12 @@ def output_name(node: Any, text: str) -> str:
     return "?column?"
 
 
+# What is a call for sqlglot, and for PostgreSQL an operator; and the other way round.
+_NAMELESS: Final = {
+    exp.Concat: "?column?", exp.Sqrt: "?column?", exp.Cbrt: "?column?", exp.SimilarTo: "?column?",
+    exp.AtTimeZone: "timezone", exp.Extract: "extract", exp.Overlay: "overlay",
+    exp.StrPosition: "position", exp.Overlaps: "overlaps",
+}  # fmt: skip
 _INTERNAL_NAMES: Final = {
     "integer": "int4", "bigint": "int8", "smallint": "int2", "double precision": "float8",
     "real": "float4", "boolean": "bool", "character varying": "varchar", "character": "bpchar",

@@ -15,6 +15,7 @@ import sqlglot
 from sqlglot import errors as sqlglot_errors
 from sqlglot import exp
 
+from compute.sql.dialect import DIALECT
 from compute.sql.mistakes import SyntaxMistake
 from polarless.errors import CallerMistake
 
@@ -191,7 +192,7 @@ def parse(text: str) -> Any:
             hint="Use one INSERT with plain VALUES rows, parameters, or COPY.",
         )
     try:
-        trees = sqlglot.parse(text, dialect="postgres")
+        trees = sqlglot.parse(text, dialect=DIALECT)
     except sqlglot_errors.ParseError as error:
         raise _syntax_error(text, error) from None
     except sqlglot_errors.SqlglotError as error:

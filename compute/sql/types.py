@@ -25,6 +25,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from compute.sql import datetimes, numerics, scalars
+from compute.sql.environment import current
 from compute.sql.mistakes import bad_binary, bad_text, too_long, unknown_type, value_out_of_range
 from polarless.errors import CallerMistake
 
@@ -111,7 +112,7 @@ def display(kind: SqlType, typmod: int = -1) -> str:
         return f"{kind.name}({typmod - 4})"
     if kind is NUMERIC:
         return f"numeric({(typmod - 4) >> 16},{(typmod - 4) & 0xFFFF})"
-    if kind in (TIMESTAMP, TIMESTAMPTZ):
+    if kind in (TIMESTAMP, TIMESTAMPTZ, CLOCK):
         first, rest = kind.name.split(" ", 1)
         return f"{first}({typmod}) {rest}"
     return kind.name
@@ -187,11 +188,17 @@ def strip_blanks(text: str) -> str:
     return text.rstrip(" ")
 
 
+def cut_name(text: str) -> str:
+    """At most 63 bytes."""
+    raw = text.encode()
+    return text if len(raw) <= 63 else raw[:63].decode(errors="ignore")
+
+
 PARSERS: Final[dict[SqlType, Callable[[str], Any]]] = {
     BOOL: parse_bool,
     BYTEA: parse_bytea,
     CHAR: lambda text: text[:1],
-    NAME: lambda text: text[:63],
+    NAME: cut_name,
     INT2: lambda text: parse_int(text, INT2),
     INT4: lambda text: parse_int(text, INT4),
     INT8: lambda text: parse_int(text, INT8),
@@ -239,7 +246,7 @@ def fit(value: Any, kind: SqlType, typmod: int) -> Any:
         return fit_text(value.rstrip(" "), typmod - 4, kind)
     if kind is NUMERIC:
         return numerics.fit_numeric(value, typmod)
-    if kind in (TIMESTAMP, TIMESTAMPTZ):
+    if kind in (TIMESTAMP, TIMESTAMPTZ, CLOCK):
         return datetimes.round_timestamp(value, typmod)
     return value
 
@@ -256,9 +263,19 @@ def _utf8(value: str) -> bytes:
     return value.encode()
 
 
+def bytea_text(value: bytes) -> bytes:
+    """Hex, or with bytea_output = escape the older form."""
+    if current.environment.bytea_output == "hex":
+        return b"\\x" + value.hex().encode()
+    return b"".join(
+        b"\\\\" if byte == 0x5C else bytes((byte,)) if 32 <= byte < 127 else b"\\%03o" % byte
+        for byte in value
+    )
+
+
 TEXT_OUTPUT: Final[dict[SqlType, Callable[[Any], bytes]]] = {
     BOOL: lambda value: b"t" if value else b"f",
-    BYTEA: lambda value: b"\\x" + value.hex().encode(),
+    BYTEA: lambda value: bytea_text(value),
     CHAR: _utf8,
     NAME: _utf8,
     INT2: b"%d".__mod__,
@@ -283,7 +300,7 @@ TEXT_OUTPUT: Final[dict[SqlType, Callable[[Any], bytes]]] = {
     INTERVAL: lambda value: scalars.interval_text(value).encode(),
     DATE: lambda value: datetimes.date_text(value).encode(),
     TIMESTAMP: lambda value: datetimes.timestamp_text(value).encode(),
-    TIMESTAMPTZ: lambda value: datetimes.timestamp_text(value, "+00").encode(),
+    TIMESTAMPTZ: lambda value: datetimes.moment_text(value).encode(),
 }
 
 

@@ -240,14 +240,6 @@ def _remove(items: list[Any] | None, value: Any) -> list[Any] | None:
     return None if items is None else [item for item in items if item != value]
 
 
-def _split(text: str, separator: str | None) -> list[str]:
-    if separator is None:
-        return list(text)
-    if not text:
-        return []
-    return text.split(separator) if separator else [text]
-
-
 def _joiner(element: SqlType) -> Callable[..., str]:
     printer = TEXT_OUTPUT[element]
 
@@ -317,9 +309,6 @@ def contains(left: Node, right: Node, *, overlaps: bool = False) -> Node:
 def function(name: str, args: list[Node]) -> Node | None:
     """A call of a function of arrays; None if it is none."""
     count = len(args)
-    if name == "string_to_array" and count == 2:
-        text, separator = (cast(arg, TEXT) for arg in args)
-        return _loose((text, separator), _split_or_null, array_type(TEXT))
     if name not in _FUNCTIONS or not args:
         return None
     arrays = [arg for arg in args if element_of(arg.type) is not None]
@@ -356,10 +345,6 @@ def function(name: str, args: list[Node]) -> Node | None:
     if name == "array_cat" and count == 2:
         return _loose((args[0], args[1]), _cat, kind)
     return None
-
-
-def _split_or_null(text: str | None, separator: str | None) -> list[str] | None:
-    return None if text is None else _split(text, separator)
 
 
 _FUNCTIONS: Final = frozenset(

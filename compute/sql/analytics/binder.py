@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from compute.sql import functions, operators
-from compute.sql.analytics import aggregates, arrays, patterns, regtypes, windows
-from compute.sql.analytics.carriers import BOOLEAN, carrier_of, common, element_of
+from compute.sql import functions, operators, symbols
+from compute.sql.analytics import aggregates, arrays, regtypes, windows
+from compute.sql.analytics.carriers import BOOLEAN, DOUBLE, carrier_of, common, element_of
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.analytics.lower import Lowering, key_of
 from compute.sql.analytics.scopes import Level, Relation, Star, find_column, missing
@@ -23,7 +23,7 @@ from compute.sql.catalogs import functions as catalog_functions
 from compute.sql.expressions import Node
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier
-from compute.sql.types import BOOL, TEXT, UNKNOWN
+from compute.sql.types import BOOL, FLOAT8, JSONB, TEXT, UNKNOWN, UUID
 from polarless.errors import CallerMistake
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class AnalyticBinder(Binder):
 
     def _dpipe_own(self, node: Any) -> Node:
         left, right = self.bind(node.this), self.bind(node.expression)
-        return arrays.concat(left, right) or operators.concat(left, right)
+        return arrays.concat(left, right) or symbols.by_symbol("||", left, right)
 
     def _array(self, node: Any) -> Node:
         return arrays.bind_array(self, node)
@@ -226,6 +226,10 @@ class AnalyticBinder(Binder):
 
     def _contains(self, node: Any) -> Node:
         left, right = self.bind(node.this), self.bind(node.expression)
+        if JSONB in (left.type, right.type):
+            return symbols.by_symbol(
+                "<@" if isinstance(node, exp.ArrayContainedBy) else "@>", left, right
+            )
         if isinstance(node, exp.ArrayContainedBy):
             left, right = right, left
         return arrays.contains(left, right, overlaps=isinstance(node, exp.ArrayOverlaps))
@@ -247,15 +251,6 @@ class AnalyticBinder(Binder):
             )
         return self.bind(node.this)
 
-    def _operator(self, node: Any) -> Node:
-        """``a OPERATOR(pg_catalog.~) b``"""
-        symbol = str(node.args["operator"]).rpartition(".")[2]
-        return patterns.by_symbol(symbol, self.bind(node.this), self.bind(node.expression))
-
-    def _pattern(self, node: Any) -> Node:
-        symbol = "~*" if isinstance(node, exp.RegexpILike) else "~"
-        return patterns.by_symbol(symbol, self.bind(node.this), self.bind(node.expression))
-
     # Aggregates and windows.
 
     def _function(self, node: Any) -> Node:
@@ -268,7 +263,12 @@ class AnalyticBinder(Binder):
             return super()._function(node)
         if name in ("generate_series", "unnest", "generate_subscripts"):
             return self._series(node)
-        args = [self.bind(found) for found in _arguments(node)]
+        args = self.arguments(name, _arguments(node))
+        if name == "random" and not args:
+            # One for each row: our own code would be called once for all.
+            return Leaf("random()", DOUBLE, FLOAT8)
+        if name == "gen_random_uuid" and not args:
+            return Leaf("CAST(uuid() AS VARCHAR)", carrier_of(UUID), UUID)
         found = arrays.function(name, args) or catalog_functions.make(name, args)
         return found if found is not None else functions.make(name, args)
 
@@ -367,7 +367,4 @@ _OWN: Final[dict[type, Callable[[AnalyticBinder, Any], Node]]] = {
     exp.Unnest: AnalyticBinder._series,
     exp.Explode: AnalyticBinder._series,
     exp.Collate: AnalyticBinder._collated,
-    exp.Operator: AnalyticBinder._operator,
-    exp.RegexpLike: AnalyticBinder._pattern,
-    exp.RegexpILike: AnalyticBinder._pattern,
 }

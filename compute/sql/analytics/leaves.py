@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from compute.sql import environment
 from compute.sql.analytics.carriers import Carrier, from_value, to_value
 from compute.sql.expressions import Emitter, Node, NowUs, Param, SessionCall, walk
 from compute.sql.rowcode import base_names, compile_function
@@ -80,10 +81,12 @@ class Current(threading.local):
         """A statement begins here."""
         self.session, self.catalog, self.access = session, catalog, access
         self.error = None
+        environment.current.environment = session.settings.environment or environment.USUAL
 
     def clear(self) -> None:
         """It ends, or waits."""
         self.session = self.catalog = self.access = None
+        environment.current.environment = environment.USUAL
 
     def __getattr__(self, name: str) -> Any:
         # Generated code says ``session.now_us``; this object stands in for the session.

@@ -38,7 +38,6 @@ select id, a between 0 and 10, a not between 0 and 10, n between symmetric 20 an
 select id, t like 'H%', t like '%l%', t like '_ello', t not like 'H%', t ilike 'h%', w like 'a\%b%', w like 'a!%b!_c' escape '!' from v, one order by id;
 select id, t ~ '^H', t ~* 'hello', t !~ 'x', w ~ '%' from v, one order by id;
 select id, t || w, t || a, a || t, t || null, c || t from v, one order by id;
--- differs: upper() and lower() change all letters, not only those of ASCII
 select id, upper(t), lower(t), length(t), char_length(t), octet_length(t) from v, one order by id;
 select id, substring(t, 2), substring(t, 2, 3), substring(t from 0 for 3), substr(t, -1, 4), left(t, 2), right(t, 2), left(t, -1), right(t, -1) from v, one order by id;
 select id, trim(c), ltrim('  x'), rtrim(w, 'e'), btrim(t, 'Ho'), replace(t, 'l', 'L'), reverse(t), repeat(t, 2) from v, one order by id;

@@ -372,6 +372,9 @@ _CONTROLS = {"begin", "commit", "rollback", "savepoint", "release", "deallocate"
 
 
 class FakePlanner:
+    def random(self, count: int) -> bytes:
+        return bytes(count)
+
     def __init__(self, engine: FakeEngine) -> None:
         self.engine = engine
         self.prepared = 0

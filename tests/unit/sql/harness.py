@@ -55,6 +55,9 @@ class Client:
     def notice(self, severity: str, sqlstate: str, message: str) -> None:
         self.notices.append(message)
 
+    def random(self, count: int) -> bytes:
+        return bytes(range(count))
+
     async def run(self, text: str, *params: Any, formats: Sequence[int] = ()) -> Result:
         """Run one statement. ``params`` are text, None, or bytes in binary format."""
         bound, values = await self._prepare(text, params, formats)
