@@ -181,6 +181,10 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
         return Retyped(node, target)
     if strength < EXPLICIT:
         return None
+    if source is JSONB and (target is BOOL or target in NUMBER_RANK):
+        if target is BOOL:
+            return Strict((node,), call(scalars.jsonb_boolean), target)
+        return _number(Strict((node,), call(scalars.jsonb_number), NUMERIC), target)
     if source in STRINGS:
         parser = PARSERS[target]
         name = f"parse{target.oid}_"
@@ -196,6 +200,8 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
 
 def _number(node: Node, target: SqlType) -> Node:
     source = node.type
+    if source is target:
+        return node
     if isinstance(node, Const) and source.family == "int" and target.family == "int":
         low, high = INT_BOUNDS[target]
         if node.value is not None and not low <= node.value <= high:

@@ -24,7 +24,7 @@ _SYNTAX: Final = frozenset(
 _KNOWN: Final = frozenset(
     {
         *("COALESCE", "NULLIF", "GREATEST", "LEAST", "COUNT", "SUM", "MIN", "MAX", "AVG"),
-        *("UNNEST", "GENERATE_SERIES", "ARRAY", "ARRAY_AGG", "STRING_AGG", "GROUPING"),
+        *("UNNEST", "ARRAY", "ARRAY_AGG", "STRING_AGG", "GROUPING"),
     }
 )
 
@@ -65,6 +65,8 @@ class Dialect(Postgres):
             for name, made in _POSTGRES.NO_PAREN_FUNCTION_PARSERS.items()
             if name in ("ANY", "CASE", "VARIADIC")
         }
+        # ``f(a -> b)`` is no lambda.
+        LAMBDAS: Final = {TokenType.FARROW: _POSTGRES.LAMBDAS[TokenType.FARROW]}
         JSON_OPERATORS: Final = {
             **_POSTGRES.JSON_OPERATORS,
             TokenType.ARROW: _json(exp.JSONExtract),

@@ -269,7 +269,8 @@ def template(source: str, **names: Any) -> Body:
 def call(function: Callable[..., Any]) -> Body:
     """A body that calls a Python function."""
     # Two functions of one name may meet in one piece of code.
-    name = f"{function.__name__}_{id(function):x}_f"
+    word = function.__name__
+    name = f"{word if word.isidentifier() else 'f'}_{id(function):x}_f"
 
     def body(out: Emitter, result: str, args: list[str]) -> None:
         out.names[name] = function
@@ -321,6 +322,10 @@ class Test(Node):
     def emit(self, out: Emitter) -> str:
         inner = self.inner.emit(out)
         result = out.temp()
+        if isinstance(self.inner, Const):
+            # Python warns of ``1 is None``.
+            out.line(f"{result} = {inner}")
+            inner = result
         out.line(f"{result} = {self.source.format(inner)}")
         return result
 

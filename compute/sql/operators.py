@@ -373,6 +373,12 @@ class AlwaysKnown(Strict):
 
     def emit(self, out: Emitter) -> str:
         sources = [arg.emit(out) for arg in self.args]
+        for index, arg in enumerate(self.args):
+            if isinstance(arg, Const):
+                # Python warns of ``1 is None``.
+                name = out.temp()
+                out.line(f"{name} = {sources[index]}")
+                sources[index] = name
         result = out.temp()
         self.body(out, result, sources)
         return result

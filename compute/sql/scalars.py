@@ -576,3 +576,27 @@ def _standard_interval(
     parts.append(f"{'-' if days < 0 else '+'}{abs(days)}")
     parts.append(f"{'-' if micros < 0 else '+'}{clock}")
     return " ".join(parts)
+
+
+def jsonb_number(text: str) -> Decimal:
+    """A jsonb that is a number, as one. Raises 22023."""
+    value = load_json(text)
+    if not isinstance(value, Number):
+        raise _no_cast(value, "numeric")
+    return Decimal(value)
+
+
+def jsonb_boolean(text: str) -> bool:
+    """A jsonb that is true or false, as one. Raises 22023."""
+    value = load_json(text)
+    if not isinstance(value, bool):
+        raise _no_cast(value, "boolean")
+    return value
+
+
+def _no_cast(value: Any, name: str) -> CallerMistake:
+    kinds = ((bool, "boolean"), (Number, "numeric"), (str, "string"), (list, "array"))
+    kind = next((word for kind, word in kinds if isinstance(value, kind)), "object")
+    return CallerMistake(
+        f"cannot cast jsonb {'null' if value is None else kind} to type {name}", sqlstate="22023"
+    )

@@ -24,15 +24,20 @@ from compute.sql.analytics.carriers import (
     list_of,
 )
 from compute.sql.analytics.leaves import Leaf, evaluate, is_fixed
-from compute.sql.analytics.lower import Lowered, convert, key_of
+from compute.sql.analytics.lower import Lowered, convert, key_of, quoted
 from compute.sql.casts import NUMBER_RANK, cast
 from compute.sql.expressions import Node
+from compute.sql.library import jsons
 from compute.sql.mistakes import SyntaxMistake, not_supported
+from compute.sql.operators import AlwaysKnown
 from compute.sql.types import (
     BOOL,
     FLOAT4,
     FLOAT8,
     INT8,
+    INTERVAL,
+    JSON,
+    JSONB,
     NUMERIC,
     STRINGS,
     TEXT,
@@ -58,15 +63,16 @@ _OTHERS: Final = frozenset(
     {"count", "sum", "min", "max", "avg", "bool_and", "bool_or", "every", "string_agg", "array_agg"}
 )
 _NAMES: Final = _OTHERS | _PAIRS | _ORDERED_SETS | _BITS | frozenset(_SPREADS)
+_JSON_LISTS: Final = frozenset({"json_agg", "jsonb_agg"})
+_JSON_OBJECTS: Final = frozenset({"json_object_agg", "jsonb_object_agg"})
+_ORDERED: Final = _JSON_LISTS | _JSON_OBJECTS | {"string_agg", "array_agg"}
 # Aggregates of PostgreSQL that are not built.
-_LATER: Final = frozenset(
-    {"json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg", "xmlagg", "range_agg"}
-)
+_LATER: Final = frozenset({"xmlagg", "range_agg"})
 
 
 def is_aggregate(name: str) -> bool:
     """Whether a function of this name aggregates."""
-    return name in _NAMES or name in _LATER
+    return name in _NAMES or name in _ORDERED or name in _LATER
 
 
 class Call:
@@ -116,8 +122,11 @@ def bind(
     if entered:
         binder.in_aggregate = True
     try:
-        bound = [binder.bind(found) for found in args]
-        if call.order and name in ("string_agg", "array_agg"):
+        if name in _JSON_LISTS or name in _JSON_OBJECTS:
+            bound = [binder.argument(found) for found in args]
+        else:
+            bound = [binder.bind(found) for found in args]
+        if call.order and name in _ORDERED:
             call.order = f" ORDER BY {binder.order_sql(node_order(node))}"
         elif call.order:
             call.order = ""
@@ -208,6 +217,20 @@ def _make(binder: AnalyticBinder, name: str, args: list[Node], call: Call) -> No
         return _string_agg(binder, args, call)
     if name == "array_agg":
         return _array_agg(binder, args, call)
+    if name in _JSON_LISTS and len(args) == 1:
+        return _json_list(binder, args[0], call, binary=name == "jsonb_agg")
+    if name in _JSON_OBJECTS and len(args) == 2:
+        binary = name == "jsonb_object_agg"
+        lists = [
+            call.sql("list", binder.low.sql(node))
+            for node in (jsons.key(args[0]), jsons.encoded(args[1]))
+        ]
+        kind = JSONB if binary else JSON
+        return Leaf(f"json_pairs({lists[0]}, {lists[1]}, {binary})", carrier_of(kind), kind)
+    if name in ("sum", "avg") and len(args) == 1 and args[0].type is INTERVAL:
+        function = "interval_sum" if name == "sum" else "interval_average"
+        texts = call.sql("list", binder.low.sql(args[0]))
+        return Leaf(f"{function}({texts})", carrier_of(INTERVAL), INTERVAL)
     if name in _PAIRS:
         return _pair(binder, name, args, call)
     if name in _ORDERED_SETS:
@@ -342,6 +365,15 @@ def _string_agg(binder: AnalyticBinder, args: list[Node], call: Call) -> Node:
         return Leaf(call.sql("string_agg", value, delimiter), VARCHAR, TEXT)
     separator = f"any_value({delimiter}){call.condition}{call.over}"
     return Leaf(f"texts_join({call.sql('list', value)}, {separator})", VARCHAR, TEXT)
+
+
+def _json_list(binder: AnalyticBinder, arg: Node, call: Call, *, binary: bool) -> Node:
+    kind = JSONB if binary else JSON
+    rows = arg.type is JSON and isinstance(arg, AlwaysKnown)
+    # Rows, and arrays, stand on lines of their own.
+    separator = ", \n " if rows or carrier_of(arg.type).kind == "list" else ", "
+    items = call.sql("list", binder.low.sql(jsons.encoded(arg)))
+    return Leaf(f"json_join({items}, {quoted(separator)}, {binary})", carrier_of(kind), kind)
 
 
 def _array_agg(binder: AnalyticBinder, args: list[Node], call: Call) -> Node:

@@ -17,10 +17,12 @@ from compute.sql.analytics.carriers import BOOLEAN, DOUBLE, carrier_of, common, 
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.analytics.lower import Lowering, key_of
 from compute.sql.analytics.scopes import Level, Relation, Star, find_column, missing
+from compute.sql.analytics.setreturning import SETS
 from compute.sql.binder import _BARE_FUNCTIONS, Binder, Parameters, Scope, _arguments, function_name
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalogs import functions as catalog_functions
 from compute.sql.expressions import Node
+from compute.sql.library import jsons
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier
 from compute.sql.types import BOOL, FLOAT8, JSONB, TEXT, UNKNOWN, UUID
@@ -101,11 +103,34 @@ class AnalyticBinder(Binder):
         if found is None:
             if qualifier is None and name in _BARE_FUNCTIONS:
                 return functions.make(name, [])
-            if qualifier is None and any(r.alias == name for r in self.level.relations):
+            relation = self._relation_named(name) if qualifier is None else None
+            if relation is not None and relation.scalar:
+                return relation.leaf(0)
+            if relation is not None:
                 raise not_supported("a whole row as a value")
             raise missing(self.level, name, qualifier)
         level, star = found
         return self.reference(level, star)
+
+    def _relation_named(self, name: str) -> Relation | None:
+        level: Level | None = self.level
+        while level is not None:
+            for relation in level.relations:
+                if relation.alias == name:
+                    return relation
+            level = level.parent
+        return None
+
+    def argument(self, node: Any) -> Node:
+        """An argument of a function of JSON, which may be a whole row."""
+        if isinstance(node, exp.Column) and not node.args.get("table"):
+            name = identifier(node.this)
+            relation = self._relation_named(name)
+            known = find_column(self.level, name, None)
+            if relation is not None and known is None and not relation.scalar:
+                leaves = [relation.leaf(index) for index in range(len(relation.names))]
+                return jsons.row(list(relation.names), leaves)
+        return self.bind(node)
 
     def reference(self, level: Level, star: Star) -> Node:
         """The node of a column, if grouping allows it to stand here."""
@@ -261,9 +286,12 @@ class AnalyticBinder(Binder):
             raise CallerMistake(f"window function {name} requires an OVER clause", sqlstate="42809")
         if isinstance(node, exp.Trim):
             return super()._function(node)
-        if name in ("generate_series", "unnest", "generate_subscripts"):
+        if name in ("generate_series", "unnest", "generate_subscripts") or name in SETS:
             return self._series(node)
-        args = self.arguments(name, _arguments(node))
+        if name in ("row_to_json", "to_json", "to_jsonb"):
+            args = [self.argument(tree) for tree in _arguments(node)]
+        else:
+            args = self.arguments(name, _arguments(node))
         if name == "random" and not args:
             # One for each row: our own code would be called once for all.
             return Leaf("random()", DOUBLE, FLOAT8)

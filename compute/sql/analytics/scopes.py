@@ -38,6 +38,8 @@ class Relation:
     oid: int = 0
     # Of a relation that nobody knows: a column of any name is there, and NULL.
     any_column: bool = False
+    # A function of one column: its name alone is that column.
+    scalar: bool = False
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from compute.sql import operators
+from compute.sql.analytics import setreturning
 from compute.sql.analytics.binder import AnalyticBinder
 from compute.sql.analytics.carriers import BIGINT, carrier_of, common, element_of
 from compute.sql.analytics.leaves import Leaf, is_constant
@@ -309,12 +310,16 @@ class Source:
                 sql, leaf = plain
                 names = _renamed([alias or name], columns, alias or name)
                 relation = _relation(alias or name, names, [leaf])
+                relation.scalar = True
                 self.level.add(relation)
                 return sql, stars_of(relation)
         values, leaves = set_returning(binder, name, call)
         parts = [f"unnest({value}) AS c{i}" for i, value in enumerate(values)]
-        names = [name] if len(values) == 1 else [name] * len(values)
-        if len(names) == 1 and alias:
+        given = setreturning.SETS.get(name)
+        names = [name] * len(values)
+        if given:
+            names = [column.name or alias or name for column in given]
+        if len(names) == 1 and alias and not given:
             names = [alias]
         found = [
             Leaf(f"{sql_name}.c{i}", leaf.carrier, leaf.type, leaf.typmod)
@@ -325,6 +330,7 @@ class Source:
             names.append("ordinality")
             found.append(Leaf(f"{sql_name}.c{len(values)}", BIGINT, INT8))
         relation = _relation(alias or name, _renamed(names, columns, alias or name), found)
+        relation.scalar = len(values) == 1
         self.level.add(relation)
         return f"LATERAL (SELECT {', '.join(parts)}) AS {sql_name}", stars_of(relation)
 
@@ -333,6 +339,8 @@ def _series_table(binder: AnalyticBinder, call: Any, sql_name: str) -> tuple[str
     """generate_series() of constants: made as it is read, not as a list. None: it is not such."""
     nodes = [binder.bind(tree) for tree in _series_arguments(call)]
     if not 2 <= len(nodes) <= 3 or not all(is_constant(node) for node in nodes):
+        return None
+    if setreturning.series(nodes) is not None:
         return None
     kind = operators.common_type(nodes, "generate_series")
     kind = INT4 if kind is TEXT else kind
@@ -371,6 +379,12 @@ def set_returning(binder: AnalyticBinder, name: str, call: Any) -> tuple[list[st
     low = binder.low
     if name == "generate_series":
         nodes = [binder.bind(tree) for tree in _series_arguments(call)]
+        made = setreturning.series(nodes) if 2 <= len(nodes) <= 3 else None
+        if made is not None:
+            found = low.value(made)
+            element = element_of(made.type)
+            assert element is not None
+            return [found.sql], [Leaf("c0", found.carrier.element, element)]
         if not 2 <= len(nodes) <= 3:
             raise CallerMistake("generate_series takes two or three arguments", sqlstate="42883")
         kind = operators.common_type(nodes, "generate_series")
@@ -386,6 +400,12 @@ def set_returning(binder: AnalyticBinder, name: str, call: Any) -> tuple[list[st
             step = f"CASE WHEN {step} = 0 THEN error('step size cannot equal zero') ELSE {step} END"
         series = f"generate_series({start}, {stop}, {step})"
         return [f"CAST({series} AS {carrier.sql}[])"], [Leaf("c0", carrier, kind)]
+    if name in setreturning.SETS:
+        args = [binder.bind(tree) for tree in call.expressions]
+        bound = setreturning.bind(binder, name, args)
+        if bound is None:
+            raise no_function(name, args)
+        return bound
     if name == "generate_subscripts":
         nodes = [binder.bind(tree) for tree in call.expressions]
         if not nodes or element_of(nodes[0].type) is None:

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any, Final
 
-from compute.sql import numerics
+from compute.sql import numerics, scalars
 from compute.sql.analytics.leaves import Function, guarded
+from compute.sql.library import jsons
 from compute.sql.types import BY_OID, PARSERS
 from polarless.kernel import keycode
 
@@ -80,6 +81,23 @@ def _number_spread(items: list[str | None] | None, how: str) -> str | None:
     return numerics.numeric_text(numerics.rounded(root, scale))
 
 
+def _interval_sum(items: list[str | None] | None) -> str | None:
+    total: bytes | None = None
+    for item in items or ():
+        if item is not None:
+            value = scalars.parse_interval(item)
+            total = value if total is None else scalars.add(total, value)
+    return None if total is None else scalars.interval_text(total)
+
+
+def _interval_average(items: list[str | None] | None) -> str | None:
+    known = [item for item in items or () if item is not None]
+    total = _interval_sum(list(known))
+    if total is None:
+        return None
+    return scalars.interval_text(scalars.divided(scalars.parse_interval(total), len(known)))
+
+
 def _texts_join(items: list[str | None] | None, separator: str | None) -> str | None:
     found = [item for item in items or () if item is not None]
     return (separator or "").join(found) if found else None
@@ -110,5 +128,9 @@ COMMON: Final = (
     _made("number_sum", _number_sum, ("VARCHAR[]",), "VARCHAR"),
     _made("number_spread", _number_spread, ("VARCHAR[]", "VARCHAR"), "VARCHAR"),
     _made("texts_join", _texts_join, ("VARCHAR[]", "VARCHAR"), "VARCHAR"),
+    _made("json_join", jsons.join, ("VARCHAR[]", "VARCHAR", "BOOLEAN"), "VARCHAR"),
+    _made("json_pairs", jsons.pairs, ("VARCHAR[]", "VARCHAR[]", "BOOLEAN"), "VARCHAR"),
+    _made("interval_sum", _interval_sum, ("VARCHAR[]",), "VARCHAR"),
+    _made("interval_average", _interval_average, ("VARCHAR[]",), "VARCHAR"),
     _made("printed_key", _printed_key, ("VARCHAR", "INTEGER"), "BLOB"),
 )

@@ -389,6 +389,41 @@ def encoded(node: Node) -> Node:
     return Strict((node,), call(encoder(node.type, node.pad)), TEXT)
 
 
+def row(names: list[str], nodes: list[Node]) -> Node:
+    """A whole row as an object, as row_to_json() prints it."""
+    keys = [scalars.json_quoted(name) for name in names]
+
+    def whole_row(*values: str | None) -> str:
+        return "{" + ",".join(f"{k}:{_null(v)}" for k, v in zip(keys, values)) + "}"
+
+    made = AlwaysKnown(tuple(map(encoded, nodes)), call(whole_row), JSON)
+    made.nullable = False
+    return made
+
+
+def join(items: list[str | None] | None, separator: str, binary: bool) -> str | None:
+    """json_agg() of the elements' JSON."""
+    if items is None:
+        return None
+    text = f"[{separator.join(map(_null, items))}]"
+    return scalars.parse_jsonb(text) if binary else text
+
+
+def pairs(
+    keys: list[str | None] | None, values: list[str | None] | None, binary: bool
+) -> str | None:
+    """json_object_agg()."""
+    if keys is None or values is None:
+        return None
+    parts = []
+    for key, value in zip(keys, values):
+        if key is None:
+            raise CallerMistake("field name must not be null", sqlstate="22004")
+        parts.append(f"{scalars.json_quoted(key)} : {_null(value)}")
+    text = f"{{ {', '.join(parts)} }}"
+    return scalars.parse_jsonb(text) if binary else text
+
+
 def _null(text: str | None) -> str:
     return "null" if text is None else text
 
@@ -424,7 +459,7 @@ def _build_array(binary: bool) -> Callable[[list[Node]], Node | None]:
     return special
 
 
-def _key(node: Node) -> Node:
+def key(node: Node) -> Node:
     if node.type is UNKNOWN:
         return cast(node, TEXT)
     return cast(node, TEXT, strength=1)
@@ -454,7 +489,7 @@ def _build_object(binary: bool) -> Callable[[list[Node]], Node | None]:
                 f"{'jsonb' if binary else 'json'}_build_object() must consist of alternating keys "
                 "and values.",
             )
-        nodes = tuple(encoded(arg) if index % 2 else _key(arg) for index, arg in enumerate(args))
+        nodes = tuple(encoded(arg) if index % 2 else key(arg) for index, arg in enumerate(args))
         node = AlwaysKnown(nodes, call(build_object), JSONB if binary else JSON)
         node.nullable = False
         return node
@@ -502,6 +537,7 @@ def _object_of(binary: bool) -> Callable[..., str]:
 
 
 SPECIAL: Final[dict[str, Callable[[list[Node]], Node | None]]] = {
+    "row_to_json": _to_json(False),
     "to_json": _to_json(False),
     "to_jsonb": _to_json(True),
     "array_to_json": _to_json(False),

@@ -385,9 +385,10 @@ def _parse_ident(text: str, strict: bool = True) -> list[str]:
         position += 1
 
 
-def _text_to_array(
+def text_to_array(
     text: str | None, separator: str | None, null: str | None = None
 ) -> list[str | None] | None:
+    """string_to_array()."""
     if text is None:
         return None
     if not text:
@@ -454,8 +455,8 @@ TABLE: Final[Table] = {
         plain((TEXT, BOOL), TEXTS, _parse_ident),
     ),
     "string_to_array": (
-        loose((TEXT, TEXT), TEXTS, _text_to_array),
-        loose((TEXT, TEXT, TEXT), TEXTS, _text_to_array),
+        loose((TEXT, TEXT), TEXTS, text_to_array),
+        loose((TEXT, TEXT, TEXT), TEXTS, text_to_array),
     ),
     "like_escape": (plain((TEXT, TEXT), TEXT, _like_escape),),
 }
