@@ -30,7 +30,7 @@ from compute.sql.constraints import bound_checks, emit_foreign, parents_of
 from compute.sql.definitions import Definitions, Name, sql_text
 from compute.sql.expressions import Emitter, Node
 from compute.sql.index_ddl import create_index
-from compute.sql.mistakes import duplicate_in_table, not_supported
+from compute.sql.mistakes import duplicate_in_table, named, not_supported
 from compute.sql.plan import Plan, SessionLike
 from compute.sql.rebuild import AlterBound, Rows
 from compute.sql.rowcode import base_names, compile_function
@@ -567,5 +567,4 @@ def _refuse_check(table: Table, name: str) -> CallerMistake:
         f'check constraint "{name}" of relation "{table.name}" is violated by some row',
         sqlstate="23514",
     )
-    error.constraint_name = name
-    return error
+    return named(error, table.schema, table.name, name)

@@ -15,6 +15,7 @@ from compute.sql.binder import Binder, Parameters, Scope
 from compute.sql.catalog import ENCODER_NAMES, Catalog, ForeignKey, Table
 from compute.sql.expressions import Emitter, Node
 from compute.sql.indexes import loaded
+from compute.sql.mistakes import named
 from compute.sql.syntax import parse
 from compute.sql.types import to_text
 from polarless.errors import CallerMistake
@@ -72,8 +73,7 @@ def check_violation(table: Table, name: str, row: Any) -> CallerMistake:
         sqlstate="23514",
         detail=f"Failing row contains ({', '.join(shown_row(table, row))}).",
     )
-    error.constraint_name = name
-    return error
+    return named(error, table.schema, table.name, name)
 
 
 def shown_row(table: Table, row: Any) -> list[str]:
@@ -110,8 +110,7 @@ def missing_parent(table: Table, parent: Parent, values: tuple[Any, ...]) -> Cal
         detail=f"Key ({', '.join(names)})=({', '.join(shown)}) is not present in table "
         f'"{parent.table.name}".',
     )
-    error.constraint_name = parent.key.name
-    return error
+    return named(error, table.schema, table.name, parent.key.name)
 
 
 def emit_foreign(

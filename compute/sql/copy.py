@@ -24,7 +24,13 @@ from compute.sql.catalog import Catalog, Table, check_current, key_expression
 from compute.sql.constraints import Parent, parents_of
 from compute.sql.copy_binary import BinaryRows
 from compute.sql.expressions import Emitter, Local, Node
-from compute.sql.mistakes import duplicate_key, not_supported, unknown_column, unknown_table
+from compute.sql.mistakes import (
+    duplicate_key,
+    named,
+    not_supported,
+    unknown_column,
+    unknown_table,
+)
 from compute.sql.plan import Bound, Plan, SessionLike
 from compute.sql.rebuild import Loader, Rows, fill_indexes
 from compute.sql.rowcode import base_names, compile_function
@@ -324,7 +330,8 @@ class CopyRun:
 
     def _duplicate(self, key: Any) -> CallerMistake:
         table = self._table
-        return duplicate_key(table.constraint, table.key_names, table.key_values(key))
+        error = duplicate_key(table.constraint, table.key_names, table.key_values(key))
+        return named(error, table.schema, table.name)
 
     async def write(self, data: bytes) -> None:
         """See `CopyIn.write`."""

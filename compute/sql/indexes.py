@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from compute.sql.catalog import ENCODER_NAMES, Index, Table
 from compute.sql.expressions import Emitter
-from compute.sql.mistakes import duplicate_key, not_supported
+from compute.sql.mistakes import duplicate_key, named, not_supported
 from compute.sql.types import NUMERIC, to_text
 from polarless.errors import CallerMistake
 from polarless.kernel import keycode
@@ -48,7 +48,8 @@ def raise_duplicate_entry(table: Table, number: int, key: bytes) -> None:
     """23505 of a unique index."""
     index = table.indexes[number]
     names = tuple(table.columns[i].name for i in index.columns)
-    raise duplicate_key(index.name, names, values_of(table, key, index))
+    error = duplicate_key(index.name, names, values_of(table, key, index))
+    raise named(error, table.schema, table.name)
 
 
 def too_long_entry(table: Table, number: int, key: bytes) -> CallerMistake:

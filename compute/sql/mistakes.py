@@ -72,6 +72,14 @@ def division_by_zero() -> CallerMistake:
     return CallerMistake("division by zero", sqlstate="22012")
 
 
+def named(error: CallerMistake, schema: str, table: str, constraint: str = "") -> CallerMistake:
+    """``error`` with the names of what is concerned, which clients read from its fields."""
+    error.schema_name, error.table_name = schema, table
+    if constraint:
+        error.constraint_name = constraint
+    return error
+
+
 def null_in_column(column: str, table: str) -> CallerMistake:
     """A NOT NULL column was given no value."""
     error = CallerMistake(

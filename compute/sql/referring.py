@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compute.sql.catalog import Catalog, ForeignKey, Table
 from compute.sql.catalogs.objects import quote
+from compute.sql.mistakes import named
 from compute.sql.plan import LITERAL_FORMAT, Bound, SessionLike
 from compute.sql.types import TEXT_OUTPUT
 from compute.sql.write_run import retried
@@ -138,8 +139,7 @@ class References:
             detail=f"Key ({', '.join(names)})=({', '.join(map(str, texts))}) is still referenced "
             f'from table "{found.table.name}".',
         )
-        error.constraint_name = found.key.name
-        return error
+        return named(error, found.table.schema, found.table.name, found.key.name)
 
     async def _run(self, session: SessionLike, text: str, texts: list[str | None]) -> _Nothing:
         txn = session.txn

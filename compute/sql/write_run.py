@@ -21,7 +21,7 @@ from compute.sql.catalog import Table, check_current, key_expression
 from compute.sql.expressions import Emitter, Node, ParamSlot
 from compute.sql.gather import ENTRY_BYTES, Work
 from compute.sql.gather import Output as Chunks
-from compute.sql.mistakes import duplicate_key, null_in_column
+from compute.sql.mistakes import duplicate_key, named, null_in_column
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike, command_complete
 from compute.sql.rowcode import (
     base_names,
@@ -93,6 +93,7 @@ def _largest(txn: Transaction, tree: Tree) -> int:
 def not_null_violation(table: Table, index: int, *values: Any) -> CallerMistake:
     """23502 with the row, as PostgreSQL shows it."""
     error = null_in_column(table.columns[index].name, table.name)
+    named(error, table.schema, table.name)
     shown = [
         "null" if value is None else to_text(value, column.type, column.typmod)
         for value, column in zip(values, table.columns)
@@ -137,7 +138,8 @@ def stored(table: Table, names: list[str]) -> str:
 
 def raise_duplicate(table: Table, key: Any) -> None:
     """23505."""
-    raise duplicate_key(table.constraint, table.key_names, table.key_values(key))
+    error = duplicate_key(table.constraint, table.key_names, table.key_values(key))
+    raise named(error, table.schema, table.name)
 
 
 def _emit_returning(

@@ -18,6 +18,16 @@ from psycopg import pq
 FOLDER = Path(__file__).with_name("statements")
 
 
+_FIELDS = (
+    pq.DiagnosticField.SCHEMA_NAME,
+    pq.DiagnosticField.TABLE_NAME,
+    pq.DiagnosticField.COLUMN_NAME,
+    pq.DiagnosticField.CONSTRAINT_NAME,
+    pq.DiagnosticField.MESSAGE_PRIMARY,
+    pq.DiagnosticField.MESSAGE_DETAIL,
+)
+
+
 @dataclass(frozen=True)
 class Statement:
     """One statement of a file; ``differs`` is the reason if it is known to."""
@@ -36,6 +46,8 @@ class Outcome:
     columns: tuple[tuple[str, int, int], ...] = ()
     rows: tuple[tuple[bytes | None, ...], ...] = ()
     message: str = ""
+    # Of an error: schema, table, column, constraint; and what it says if a constraint is violated.
+    fields: tuple[str, ...] = ()
 
 
 def read(path: Path) -> list[Statement]:
@@ -75,7 +87,10 @@ def ask(
         result = raw.exec_(text.encode())
     if result.status == pq.ExecStatus.FATAL_ERROR:
         state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
-        return Outcome(state, message=result.get_error_message())
+        said = [(result.error_field(field) or b"").decode() for field in _FIELDS]
+        if not state.startswith("23"):
+            said = said[:-2]
+        return Outcome(state, message=result.get_error_message(), fields=tuple(said))
     columns = tuple(
         ((result.fname(i) or b"").decode(), result.ftype(i), result.fmod(i))
         for i in range(result.nfields)
@@ -92,7 +107,7 @@ def difference(text: str, theirs: Outcome, ours: Outcome) -> str:
     if theirs.state != ours.state:
         told = f" ({ours.message.strip()})" if ours.state else ""
         return f"SQLSTATE {theirs.state or 'none'} there, {ours.state or 'none'} here{told}"
-    for what in ("tag", "columns"):
+    for what in ("tag", "columns", "fields"):
         there, here = getattr(theirs, what), getattr(ours, what)
         if there != here:
             return f"{what}: {there!r} there, {here!r} here"
