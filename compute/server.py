@@ -29,8 +29,10 @@ from compute.session.relay import Relayed
 from compute.session.session import Session
 from compute.session.stats import ServerStats
 from compute.session.waits import Committing, interrupt
+from compute.sql.environment import TEMPORARY
 from compute.sql.guard import GuardedPlanner
 from compute.sql.roles import AccessCache
+from compute.sql.temporary import drop_all
 from polarless.errors import CallerMistake, Overloaded, PolarlessError
 
 if TYPE_CHECKING:
@@ -171,6 +173,9 @@ class SqlServer:
     def forget(self, session: Session) -> None:
         """The session is over."""
         self._sessions.pop(session.pid, None)
+        schema = session.settings.show(TEMPORARY)
+        if schema and self.engine.writable:
+            self.engine.spawn(drop_all(self.engine, schema))
 
     def open_session(self, startup: Startup, identity: tuple[int, bytes] | None = None) -> Session:
         """A session for a startup message. Raises `Overloaded` 53300, or what is wrong with it."""

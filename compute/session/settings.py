@@ -71,6 +71,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "password_encryption": "scram-sha-256",
     "plan_cache_mode": "auto",
     "polarless.read_consistency": "strong",
+    "polarless.temporary_schema": "",
     "quote_all_identifiers": "off",
     "role": "none",
     "row_security": "on",
@@ -224,7 +225,8 @@ class Settings:
     def reset_all(self) -> None:
         """RESET ALL, part of DISCARD ALL."""
         for name in list(self._values):
-            self.set(name, None)
+            if name != environment.TEMPORARY:
+                self.set(name, None)
 
     # Transactions.
 

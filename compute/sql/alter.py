@@ -71,7 +71,7 @@ def plan_alter(tree: Any) -> Plan:
 
 
 def _locked(session: SessionLike, name: Name) -> Table | None:
-    table = ddl.newest(session, name)
+    table = ddl.newest(session, ddl.located(session, name))
     if table is not None:
         ddl.lock_table(session, table)
     return table

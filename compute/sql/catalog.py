@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from compute.buffer.waits import Suspend, resumed
+from compute.sql.environment import lookup_path
 from compute.sql.types import BPCHAR, BY_OID, NUMERIC, SqlType, to_text
 from polarless.errors import Conflict
 from polarless.kernel import keycode
@@ -184,7 +185,21 @@ class Catalog:
 
     def find(self, name: str, schema: str | None = None) -> Table | None:
         """The table of this name, in the search path if no schema is given."""
-        return self.tables.get((schema or PUBLIC, name))
+        if schema is not None:
+            return self.tables.get((schema, name))
+        for place in lookup_path():
+            found = self.tables.get((place, name))
+            if found is not None:
+                return found
+        return None
+
+    def view(self, name: str, schema: str | None = None) -> View | None:
+        """The view of this name, likewise."""
+        for place in lookup_path() if schema is None else (schema,):
+            found = self.views.get((place, name))
+            if found is not None:
+                return found
+        return None
 
     def index(self, name: str, schema: str | None = None) -> tuple[Table, Index] | None:
         """The index of this name and its table."""

@@ -12,6 +12,7 @@ from compute.sql.catalogs.objects import quote
 from compute.sql.plan import Plan, SessionLike
 from compute.sql.rebuild import AlterBound
 from compute.sql.syntax import identifier
+from compute.sql.temporary import place
 from compute.sql.types import BY_OID, TEXT, UNKNOWN
 from compute.sql.write_run import retried
 from polarless.errors import CallerMistake
@@ -32,7 +33,7 @@ def plan_create_as(planner: Planner, tree: Any) -> Plan:
     if isinstance(target, exp.Schema):
         names = [identifier(node) for node in target.expressions]
         target = target.this
-    name = definitions.table_name(target)
+    written = definitions.table_name(target)
     quiet = bool(tree.args.get("exists"))
     query = tree.expression.sql(dialect="postgres")
     properties = tree.args.get("properties")
@@ -40,8 +41,16 @@ def plan_create_as(planner: Planner, tree: Any) -> Plan:
         isinstance(item, exp.WithDataProperty) and item.args.get("no")
         for item in (properties.expressions if properties is not None else ())
     )
+    temporary = any(
+        isinstance(item, exp.TemporaryProperty)
+        for item in (properties.expressions if properties is not None else ())
+    )
+
+    def named(session: SessionLike) -> definitions.Name:
+        return place(session, written) if temporary else written
 
     def create(session: SessionLike) -> bool:
+        name = named(session)
         ddl.check_schema(session, name)
         existing: Any = ddl.newest(session, name)
         if existing is None:
@@ -76,6 +85,7 @@ def plan_create_as(planner: Planner, tree: Any) -> Plan:
             return "CREATE TABLE AS"
         if empty:
             return "CREATE TABLE AS"
+        name = named(session)
         text = f"INSERT INTO {quote(name.schema)}.{quote(name.name)} {query}"
         plan = await retried(planner.prepare, session, text)
         tag = await plan.bind().rows(session, (), _Nothing())

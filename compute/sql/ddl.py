@@ -38,8 +38,10 @@ from compute.sql.catalog import (
 )
 from compute.sql.constraints import bound_checks, parents_of
 from compute.sql.definitions import (
+    CheckText,
     Definitions,
     Name,
+    Unique,
     check_columns_of,
     fresh_name,
     key_columns,
@@ -47,6 +49,7 @@ from compute.sql.definitions import (
     read,
     table_name,
 )
+from compute.sql.environment import lookup_path
 from compute.sql.indexes import check_columns
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import Bound, Params, Plan, SessionLike, command_complete
@@ -66,6 +69,8 @@ def check_schema(session: SessionLike, name: Name) -> None:
             sqlstate="42501",
             detail="System catalog modifications are currently disallowed.",
         )
+    if name.schema.startswith("pg_temp_"):
+        return
     if name.schema != PUBLIC and name.schema not in current_catalog(session).schemas:
         raise CallerMistake(f'schema "{name.schema}" does not exist', sqlstate="3F000")
 
@@ -92,6 +97,18 @@ def newest(session: SessionLike, name: Name) -> Table | None:
     key = row_key(name.schema, name.name)
     payload = txn.lock_and_get(engine.catalog_tree, key)
     return None if payload is None else decode_table(engine, key, payload)
+
+
+def located(session: SessionLike, name: Name) -> Name:
+    """The name of what exists: of a bare one the first in the search path. May suspend."""
+    path = lookup_path()
+    if name.written != name.name or path == (PUBLIC,):
+        return name
+    catalog = current_catalog(session)
+    for schema in path:
+        if catalog.kind_of(name.name, schema) is not None:
+            return Name(schema, name.name, name.written)
+    return name
 
 
 def lock_table(session: SessionLike, table: Table) -> None:
@@ -144,9 +161,11 @@ def plan_create(tree: Any) -> Plan:
         raise not_supported(f"CREATE {kind}")
     if tree.expression is not None:
         raise not_supported("CREATE TABLE AS")
-    properties = tree.args.get("properties")
+    properties, temporary = tree.args.get("properties"), False
     for item in properties.expressions if properties is not None else ():
-        if type(item).__name__ not in _ACCEPTED_PROPERTIES:
+        if isinstance(item, exp.TemporaryProperty):
+            temporary = True
+        elif type(item).__name__ not in _ACCEPTED_PROPERTIES:
             word = type(item).__name__.removesuffix("Property")
             raise not_supported(f"CREATE TABLE with {word.upper()}")
     schema = tree.this
@@ -154,13 +173,21 @@ def plan_create(tree: Any) -> Plan:
         schema = exp.Schema(this=schema, expressions=[])
     if not isinstance(schema, exp.Schema):
         raise SyntaxMistake("syntax error in CREATE TABLE")
-    name = table_name(schema.this)
-    found = read(schema.expressions, name.name)
-    columns, primary_key, constraint = _make_columns(name, found)
+    written = table_name(schema.this)
+    likes = [item for item in schema.expressions if isinstance(item, exp.LikeProperty)]
+    own = [item for item in schema.expressions if not isinstance(item, exp.LikeProperty)]
+    read(own, written.name)
     if_not_exists = bool(tree.args.get("exists"))
 
     def action(session: SessionLike) -> str:
+        from compute.sql.temporary import place
+
+        name = place(session, written) if temporary else written
         check_schema(session, name)
+        found = read(own, name.name)
+        for like in likes:
+            _take_over(session, like, found)
+        columns, primary_key, constraint = _make_columns(name, found)
         existing: Any = newest(session, name)
         catalog = current_catalog(session)
         if existing is None:
@@ -181,6 +208,33 @@ def plan_create(tree: Any) -> Plan:
         return "CREATE TABLE"
 
     return ddl_plan("CREATE TABLE", action)
+
+
+def _take_over(session: SessionLike, like: Any, found: Definitions) -> None:
+    """CREATE TABLE (LIKE other INCLUDING ...): its columns, and what else is asked for."""
+    name = located(session, table_name(like.this))
+    other = newest(session, name)
+    if other is None:
+        raise CallerMistake(f'relation "{name.written}" does not exist', sqlstate="42P01")
+    wanted: set[str] = set()
+    for item in like.expressions:
+        word = item.args["value"].name.lower()
+        words = {"defaults", "constraints", "indexes", "comments"} if word == "all" else {word}
+        wanted = wanted | words if item.name.lower() == "including" else wanted - words
+    taken = [
+        replace(column, default=column.default if "defaults" in wanted else None, identity="")
+        for column in other.columns
+    ]
+    found.columns[:0] = taken
+    if "constraints" in wanted:
+        found.checks += [CheckText(check.name, check.text) for check in other.checks]
+    if "indexes" in wanted:
+        if other.primary_key:
+            found.keys.append(Unique(None, list(other.key_names)))
+        for index in other.indexes:
+            if index.unique:
+                names = [other.columns[i].name for i in index.columns]
+                found.uniques.append(Unique(None, names))
 
 
 def default_constraint(table: str) -> str:
@@ -418,7 +472,7 @@ def plan_drop(tree: Any) -> Plan:
     cascade = bool(tree.args.get("cascade"))
 
     def action(session: SessionLike) -> str:
-        found = [(name, newest(session, name)) for name in names]
+        found = [(name, newest(session, located(session, name))) for name in names]
         for name, table in found:
             if table is None and not if_exists:
                 raise CallerMistake(f'table "{name.written}" does not exist', sqlstate="42P01")
@@ -492,7 +546,7 @@ def plan_truncate(tree: Any) -> Plan:
     def action(session: SessionLike) -> str:
         found: dict[int, Table] = {}
         for name in names:
-            table = newest(session, name)
+            table = newest(session, located(session, name))
             if table is None:
                 raise CallerMistake(f'relation "{name.written}" does not exist', sqlstate="42P01")
             lock_table(session, table)

@@ -17,6 +17,7 @@ from compute.sql.catalog import (
     TableColumn,
     make_table,
 )
+from compute.sql.environment import creation_schema
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier, parse
 from compute.sql.types import BY_NAME, SqlType
@@ -45,7 +46,7 @@ def table_name(node: Any) -> Name:
     """The name of an exp.Table."""
     if not isinstance(node, exp.Table) or node.args.get("alias"):
         raise SyntaxMistake(f"syntax error: {node.sql()[:60]} is no table name")
-    schema = identifier(node.args["db"]) if node.args.get("db") else PUBLIC
+    schema = identifier(node.args["db"]) if node.args.get("db") else creation_schema()
     name = identifier(node.this)
     return Name(schema, name, f"{schema}.{name}" if node.args.get("db") else name)
 

@@ -28,9 +28,12 @@ class Environment:
     interval_style: str = "postgres"
     bytea_output: str = "hex"
     search_path: tuple[str, ...] = ("public",)
+    # Where the session's temporary tables are, which are found before all others.
+    temporary: str = ""
 
 
 USUAL: Final = Environment()
+TEMPORARY: Final = "polarless.temporary_schema"
 
 
 class Current(threading.local):
@@ -54,12 +57,27 @@ def of_settings(settings: SettingsLike) -> Environment | None:
         settings.show("intervalstyle").lower(),
         settings.show("bytea_output").lower(),
         path_of(settings.show("search_path")),
+        settings.show(TEMPORARY),
     )
     return None if found == USUAL else found
 
 
+def lookup_path() -> tuple[str, ...]:
+    """The schemas in which a bare name is looked up."""
+    found = current.environment
+    return (found.temporary, *found.search_path) if found.temporary else found.search_path
+
+
+def creation_schema() -> str:
+    """The schema that gets what is made under a bare name."""
+    path = current.environment.search_path
+    return path[0] if path else "public"
+
+
 # The settings that make one.
-NAMES: Final = frozenset({"bytea_output", "datestyle", "intervalstyle", "search_path", "timezone"})
+NAMES: Final = frozenset(
+    {"bytea_output", "datestyle", "intervalstyle", "search_path", "timezone", TEMPORARY}
+)
 
 
 def path_of(text: str) -> tuple[str, ...]:

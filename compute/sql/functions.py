@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compute.sql import datetimes, numerics, scalars, sequences, waiting
 from compute.sql.casts import cast
+from compute.sql.environment import current
 from compute.sql.expressions import (
     Body,
     Const,
@@ -354,12 +355,13 @@ def _user(session: SessionLike) -> str:
     return session.user
 
 
-def _schema(session: SessionLike) -> str:
-    return "public"
+def _schema(session: SessionLike) -> str | None:
+    return next(iter(current.environment.search_path), None)
 
 
 def _schemas(session: SessionLike, implicit: bool) -> str:
-    return "{pg_catalog,public}" if implicit else "{public}"
+    names = (*(("pg_catalog",) if implicit else ()), *current.environment.search_path)
+    return f"{{{','.join(names)}}}"
 
 
 def _in_recovery(session: SessionLike) -> bool:
@@ -442,7 +444,7 @@ OF_SESSION: Final[dict[str, tuple[SessionSignature, ...]]] = {
     "session_user": (SessionSignature((), NAME, _user),),
     "user": (SessionSignature((), NAME, _user),),
     "current_role": (SessionSignature((), NAME, _user),),
-    "current_schema": (SessionSignature((), NAME, _schema),),
+    "current_schema": (SessionSignature((), NAME, _schema, nullable=True),),
     "current_schemas": (SessionSignature((BOOL,), NAME_ARRAY, _schemas),),
     "pg_is_in_recovery": (SessionSignature((), BOOL, _in_recovery),),
     "current_setting": (

@@ -148,7 +148,7 @@ class GuardedPlanner:
         if schema in (PG_CATALOG, "information_schema"):
             return
         catalog = self._planner.catalog(session)
-        known = catalog.find(name, schema) or catalog.views.get((schema or PUBLIC, name))
+        known = catalog.find(name, schema) or catalog.view(name, schema)
         if schema != "polarless" and known is None:
             return  # nothing to protect, and the planner says what it is
         if not self._access.current().allows(self._user, schema or PUBLIC, name, privilege):

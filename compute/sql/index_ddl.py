@@ -87,7 +87,7 @@ def _prepared(
     quiet: bool,
 ) -> Table | None:
     """The locked table with the index, which is empty. May raise a `Suspend`."""
-    table = ddl.newest(session, name)
+    table = ddl.newest(session, ddl.located(session, name))
     if table is None:
         raise CallerMistake(f'relation "{name.written}" does not exist', sqlstate="42P01")
     ddl.lock_table(session, table)

@@ -307,7 +307,7 @@ async def add_primary_key(
 async def _locked(session: SessionLike, name: definitions.Name) -> Table | None:
     while True:
         try:
-            table = ddl.newest(session, name)
+            table = ddl.newest(session, ddl.located(session, name))
             if table is not None:
                 ddl.lock_table(session, table)
             return table

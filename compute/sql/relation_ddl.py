@@ -16,6 +16,7 @@ from typing import Any, Final
 from compute.sql import ddl
 from compute.sql.catalog import PUBLIC, Catalog, Sequence, View, encode_view, relation_key
 from compute.sql.definitions import Name
+from compute.sql.environment import creation_schema
 from compute.sql.mistakes import not_supported
 from compute.sql.plan import Plan, SessionLike
 from compute.sql.syntax import NUMBER, STRING, Token, near, string_value
@@ -30,7 +31,7 @@ def read_name(reader: Reader) -> Name:
     if reader.accept("."):
         second = reader.name()
         return Name(first, second, f"{first}.{second}")
-    return Name(PUBLIC, first, first)
+    return Name(creation_schema(), first, first)
 
 
 def _names(reader: Reader) -> list[Name]:
@@ -266,7 +267,8 @@ def _drop_index(reader: Reader) -> Plan:
     _cascade(reader)
 
     def action(session: SessionLike) -> str:
-        for name in names:
+        for written in names:
+            name = ddl.located(session, written)
             catalog = ddl.current_catalog(session)
             found = catalog.index(name.name, name.schema)
             if found is None:
@@ -371,7 +373,8 @@ def _drop_view(reader: Reader) -> Plan:
     _cascade(reader)
 
     def action(session: SessionLike) -> str:
-        for name in names:
+        for written in names:
+            name = ddl.located(session, written)
             if (name.schema, name.name) not in ddl.current_catalog(session).views:
                 _missing(session, "view", name, quiet=quiet)
                 continue
@@ -434,14 +437,15 @@ def _drop_schema(reader: Reader) -> Plan:
                     raise CallerMistake(f'schema "{name}" does not exist', sqlstate="3F000")
                 session.notice("NOTICE", "00000", f'schema "{name}" does not exist, skipping')
                 continue
-            _empty_schema(session, catalog, name, cascade=cascade)
+            empty_schema(session, catalog, name, cascade=cascade)
             _delete(session, "schema", name, "")
         return "DROP SCHEMA"
 
     return ddl.ddl_plan("DROP SCHEMA", action)
 
 
-def _empty_schema(session: SessionLike, catalog: Catalog, name: str, *, cascade: bool) -> None:
+def empty_schema(session: SessionLike, catalog: Catalog, name: str, *, cascade: bool) -> None:
+    """Drop what is in a schema; without CASCADE it has to be empty."""
     tables = {t.table_id: t for t in catalog.tables.values() if t.schema == name}
     views = [view for view in catalog.views.values() if view.schema == name]
     sequences = [found for found in catalog.sequences.values() if found.schema == name]
@@ -492,7 +496,7 @@ def _comment(reader: Reader) -> Plan:
     reader.end()
 
     def action(session: SessionLike) -> str:
-        table = ddl.newest(session, name)
+        table = ddl.newest(session, ddl.located(session, name))
         if table is None:
             raise CallerMistake(f'relation "{name.written}" does not exist', sqlstate="42P01")
         if column and column not in table.index:

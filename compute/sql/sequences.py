@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import msgpack
 
 from compute.sql.catalog import PUBLIC, Sequence, decode_sequence, relation_key
+from compute.sql.environment import lookup_path
 from polarless.errors import CallerMistake, Reroute
 from polarless.kernel.ids import CATALOG_TREE
 
@@ -67,15 +68,20 @@ def split_name(text: str) -> tuple[str, str]:
 def find(session: SessionLike, text: str) -> tuple[Sequence, bytes]:
     """The sequence of this name, and its definition as stored. Raises 42P01; may suspend."""
     schema, name = split_name(text)
-    key = relation_key("sequence", schema, name)
     engine, txn = session.engine, session.txn
     payload: Any = None
     own = txn.writes.get(CATALOG_TREE) if txn is not None else None
-    if own is not None and key in own:
-        payload = own[key]
-    else:
-        version = engine.catalog_tree.find(key)
-        payload = version[1] if version is not None else None
+    bare = "." not in text
+    for place in lookup_path() if bare else (schema,):
+        schema = place
+        key = relation_key("sequence", place, name)
+        if own is not None and key in own:
+            payload = own[key]
+        else:
+            version = engine.catalog_tree.find(key)
+            payload = version[1] if version is not None else None
+        if payload is not None:
+            break
     if payload is None:
         if engine.catalog_tree.find(relation_key("table", schema, name)) is not None:
             raise CallerMistake(f'"{name}" is not a sequence', sqlstate="42809")

@@ -74,20 +74,17 @@ class Change:
         if self.verb == "UPDATE":
             self._read_assignments(tree)
         self._compared: list[int] = []
+        returning = tree.args.get("returning")
+        sources = arg(tree, "from") or tree.args.get("using")
+        # Columns of other tables that RETURNING names: the query gives them with each row.
+        self._others: list[Any] = []
+        self._other_types: list[str] = []
+        if returning is not None and sources:
+            returning = self._with_others(returning, tree, catalog)
         self.analytic = Analytic(
             engine, self._query(tree), catalog, parameters, text, shape=self._shape
         )
         self.analytic.settle()
-        returning = tree.args.get("returning")
-        sources = arg(tree, "from") or tree.args.get("using")
-        if returning is not None and sources:
-            # PostgreSQL means the columns of all tables by it.
-            for item in returning.expressions:
-                if isinstance(item, exp.Star):
-                    raise not_supported(
-                        "RETURNING * of several tables",
-                        hint=f"Write {self.alias}.*, or the columns' names.",
-                    )
         self.statement = self._statement(returning)
 
     def _read_assignments(self, tree: Any) -> None:
@@ -109,6 +106,58 @@ class Change:
                 else:
                     self._assigned.append((name, value))
 
+    def _with_others(self, returning: Any, tree: Any, catalog: Catalog) -> Any:
+        """RETURNING with parameters in place of other tables' columns, and their types to come."""
+        items: list[Any] = []
+        for item in returning.expressions:
+            star = item if isinstance(item, exp.Star) else getattr(item, "this", None)
+            if not isinstance(star, exp.Star):
+                items.append(item)
+                continue
+            qualifier = identifier(item.args["table"]) if isinstance(item, exp.Column) else None
+            if qualifier in (None, self.alias):
+                items += [self._column(column.name) for column in self.table.columns]
+            for source in self._sources(tree):
+                name, columns = _columns_of(source, catalog)
+                if qualifier in (None, name):
+                    items += [
+                        exp.Column(
+                            this=exp.to_identifier(column, quoted=True),
+                            table=exp.to_identifier(name, quoted=True),
+                        )
+                        for column in columns
+                    ]
+
+        def replace(node: Any) -> Any:
+            if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+                return node
+            qualifier = identifier(node.args["table"]) if node.args.get("table") else None
+            known = identifier(node.this) in self.table.index
+            if qualifier == self.alias or (qualifier is None and known):
+                return node
+            if node not in self._others:
+                self._others.append(node.copy())
+            return exp.Placeholder(this=str(self._others.index(node)))
+
+        made = []
+        for item in items:
+            changed = item.copy().transform(replace)
+            if isinstance(item, exp.Column) and changed != item:
+                changed = exp.alias_(changed, identifier(item.this), quoted=True)
+            made.append(changed)
+        found = returning.copy()
+        found.set("expressions", made)
+        return found
+
+    @staticmethod
+    def _sources(tree: Any) -> list[Any]:
+        source = arg(tree, "from")
+        found = [source.this] if source is not None else list(tree.args.get("using") or ())
+        return [
+            *found,
+            *(join.this for item in found for join in item.args.get("joins") or ()),
+        ]
+
     def _query(self, tree: Any) -> Any:
         """The SELECT for keys and values."""
         own = tree.this.copy()
@@ -122,7 +171,9 @@ class Change:
                 found.set("joins", None)
             joins += [exp.Join(this=found), *(more if isinstance(found, exp.Table) else ())]
         columns = [self._column(self.table.columns[i].name) for i in self.table.primary_key]
-        select = exp.Select(expressions=[*columns, *(value.copy() for _, value in self._assigned)])
+        values = [value.copy() for _, value in self._assigned]
+        others = [column.copy() for column in self._others]
+        select = exp.Select(expressions=[*columns, *values, *others])
         select.set("from_", exp.From(this=own))
         select.set("joins", joins)
         if tree.args.get("where") is not None:
@@ -152,6 +203,9 @@ class Change:
                 )
             node = cast(output.node, column.type, column.typmod, strength=ASSIGNMENT)
             outputs.append(Output(name, node))
+        for output in piece.outputs[keys + len(self._assigned) :]:
+            self._other_types.append(display(output.node.type, output.node.typmod))
+            outputs.append(output)
         scan, place = self._own_scan(builder, outputs[0].node)
         self._compared = [
             index
@@ -180,7 +234,8 @@ class Change:
         table = self.table
         name = f"{quote(table.schema)}.{quote(table.name)} AS {quote(self.alias)}"
         keys = [quote(table.columns[i].name) for i in table.primary_key]
-        width = len(keys) + len(self._assigned)
+        before = len(keys) + len(self._assigned)
+        width = before + len(self._others)
         where = [f"{key} = ${i}" for i, key in enumerate(keys, 1)]
         where += [
             f"{quote(table.columns[index].name)} IS NOT DISTINCT FROM ${width + i}"
@@ -188,7 +243,7 @@ class Change:
         ]
         tail = f" WHERE {' AND '.join(where)}"
         if returning is not None:
-            tail += f" {returning.sql(dialect='postgres').strip()}"
+            tail += f" {self._returning_text(returning, before)}"
         if self.verb == "DELETE":
             return f"DELETE FROM {name}{tail}"
         sets = [
@@ -196,6 +251,31 @@ class Change:
         ]
         sets += [f"{quote(column)} = DEFAULT" for column in self._defaults]
         return f"UPDATE {name} SET {', '.join(sets)}{tail}"
+
+    def _returning_text(self, returning: Any, before: int) -> str:
+        def number(node: Any) -> Any:
+            if not isinstance(node, exp.Placeholder) or not str(node.this or "").isdigit():
+                return node
+            place = int(node.this)
+            return exp.Cast(
+                this=exp.Parameter(this=exp.Literal.number(before + place + 1)),
+                to=exp.DataType.build(self._other_types[place], dialect="postgres"),
+            )
+
+        return str(returning.transform(number).sql(dialect="postgres").strip())
+
+
+def _columns_of(source: Any, catalog: Catalog) -> tuple[str, list[str]]:
+    """The name of an item of FROM, and its columns. Raises 0A000 where these are not plain."""
+    alias = source.args.get("alias")
+    name = identifier(alias.this) if alias is not None and alias.this is not None else ""
+    columns = [identifier(found) for found in (alias.args.get("columns") or ())] if alias else []
+    if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier) and not columns:
+        table = find_table(source, catalog)
+        return name or table.name, [column.name for column in table.columns]
+    if not name or not columns:
+        raise not_supported("RETURNING * of a query", hint="Write the names of the columns.")
+    return name, columns
 
 
 class ChangeBound(Bound):

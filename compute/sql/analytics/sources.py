@@ -23,7 +23,7 @@ from compute.sql.analytics.scopes import Level, Relation, Star, stars_of
 from compute.sql.arraytypes import array_of
 from compute.sql.binder import function_name
 from compute.sql.casts import cast
-from compute.sql.catalog import PUBLIC, View
+from compute.sql.catalog import View
 from compute.sql.catalogs.objects import made_oid
 from compute.sql.catalogs.registry import is_system
 from compute.sql.expressions import Coalesce, Const, Node
@@ -194,7 +194,7 @@ class Source:
         table, virtual = builder.find_table(name, schema)
         if table is None and is_system(schema):
             return self._unknown(sql_name, alias or name)
-        view = builder.catalog.views.get((schema or PUBLIC, name))
+        view = builder.catalog.view(name, schema)
         if table is None and view is not None:
             return self._view(view, sql_name, alias or name, columns)
         if table is None:

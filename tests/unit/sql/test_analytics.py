@@ -284,7 +284,11 @@ async def test_updates_and_deletes_by_a_query(client: Client) -> None:
     assert (await client.run(text)).tag == "UPDATE 4"
     assert (await client.run("delete from b using a where a.id = b.a_id")).tag == "DELETE 3"
     assert (await client.run("delete from a where id > (select avg(id) from a)")).tag == "DELETE 1"
-    assert await client.state("update a set x = 1 from b returning *") == "0A000"
+    found = await client.run("update a set x = 1 from b where b.id = 4 returning a.id, b.id, b.s")
+    assert found.names == ["id", "id", "s"]
+    assert all(row[1] == "4" for row in found) and found
+    found = await client.run("update a set x = 2 from b where b.id = 4 returning *")
+    assert len(found.names) == len((await client.run("select * from a, b limit 1")).names)
     assert await client.state("update a set x = b.s from b") == "42804"
 
 
