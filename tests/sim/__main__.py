@@ -6,15 +6,18 @@ Exits with 1 if a seed fails, or, with ``--mutants``, if a deliberate bug is not
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 import time
+from collections.abc import Iterator
 
 from tests.sim.mutants import MUTANTS
-from tests.sim.run import Outcome, run_seed
+from tests.sim.run import Outcome
+from tests.sim.worker import Job, run_job, run_jobs
 
 # A bug that takes longer is not found.
-MUTANT_SEEDS_MAX = 30
+MUTANT_SEEDS_MAX = 60
 
 
 def main() -> int:
@@ -24,64 +27,81 @@ def main() -> int:
     parser.add_argument("--seeds", default="1..200", help="a range, first..last")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     parser.add_argument("--mutants", action="store_true", help="find the deliberate bugs")
+    parser.add_argument("--mutant", help="only the bugs whose name has this in it, or with --seed")
+    parser.add_argument("--json", action="store_true", help="print one JSON value")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     options = parser.parse_args()
+    if options.mutants:
+        names = [name for name in MUTANTS if (options.mutant or "") in name]
+        return _mutants(names, options.jobs, options.json)
     if options.seed is not None:
-        outcome = run_seed(options.seed)
+        _, outcome, seconds = run_job(Job(options.seed, options.mutant, 600))
         if options.trace:
             print("\n".join(outcome.trace))
-        return _report([outcome])
-    if options.mutants:
-        return _mutants(options.jobs)
+        return _report([outcome], seconds, options.json)
     first, _, last = options.seeds.partition("..")
-    seeds = range(int(first), int(last or first) + 1)
+    jobs = [Job(seed) for seed in range(int(first), int(last or first) + 1)]
     began = time.monotonic()
     outcomes: list[Outcome] = []
-    # A process for each few seeds: what one leaves behind is no business of the next.
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(options.jobs, maxtasksperchild=20) as pool:
-        for outcome in pool.imap_unordered(run_seed, seeds):
-            outcomes.append(outcome)
-            if outcome.problem:
-                print(f"seed {outcome.seed}: {outcome.problem}", flush=True)
-            if sys.stderr.isatty():
-                print(f"\r{len(outcomes)} of {len(seeds)}", end="", file=sys.stderr, flush=True)
-    seconds = time.monotonic() - began
-    print(f"{len(outcomes)} seeds in {seconds:.0f} s")
-    return _report(outcomes)
+    for _, outcome, _ in run_jobs(jobs, options.jobs):
+        outcomes.append(outcome)
+        if outcome.problem and not options.json:
+            print(f"seed {outcome.seed}: {outcome.problem}", flush=True)
+        _progress(f"{len(outcomes)} of {len(jobs)} seeds")
+    return _report(outcomes, time.monotonic() - began, options.json)
 
 
-def _find(name: str) -> tuple[str, int, str]:
-    """(name, seeds needed or 0, what was seen)."""
-    for seed in range(1, MUTANT_SEEDS_MAX + 1):
-        problem = run_seed(seed, name).problem
-        if problem:
-            return name, seed, problem[:90]
-    return name, 0, "not found"
+def _mutants(names: list[str], count: int, as_json: bool) -> int:
+    """All bugs, each with seed after seed until it is found."""
+    needed: dict[str, int] = {}
+    seen: dict[str, str] = {}
+
+    def jobs() -> Iterator[Job]:
+        for seed in range(1, MUTANT_SEEDS_MAX + 1):
+            for name in names:
+                if name not in needed:
+                    yield Job(seed, name)
+
+    # Not more at a time than there are processors: a bug that is found needs no more seeds.
+    queue = jobs()
+    while batch := [job for job, _ in zip(queue, range(count), strict=False)]:
+        for job, outcome, _ in run_jobs(batch, count):
+            name = job.mutant or ""
+            if outcome.problem and name not in needed:
+                needed[name], seen[name] = job.seed, outcome.problem
+                if not as_json:
+                    print(f"{job.seed:>4}  {name}: {outcome.problem[:90]}", flush=True)
+        _progress(f"{len(needed)} of {len(names)} found, seed {batch[-1].seed}")
+    missing = [name for name in names if name not in needed]
+    if as_json:
+        print(json.dumps({"found": needed, "seen": seen, "missing": missing}))
+    else:
+        for name in missing:
+            print(f"   -  {name}: not found in {MUTANT_SEEDS_MAX} seeds")
+        print(f"{len(needed)} of {len(names)} found")
+    return 1 if missing else 0
 
 
-def _mutants(jobs: int) -> int:
-    found = 0
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
-        for name, seeds, problem in pool.imap_unordered(_find, MUTANTS):
-            found += bool(seeds)
-            print(f"{seeds or '-':>4}  {name}: {problem}", flush=True)
-    print(f"{found} of {len(MUTANTS)} found")
-    return 0 if found == len(MUTANTS) else 1
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{text} ", end="", file=sys.stderr, flush=True)
 
 
-def _report(outcomes: list[Outcome]) -> int:
-    failed = sorted(outcome.seed for outcome in outcomes if outcome.problem)
-    for outcome in outcomes:
-        if len(outcomes) == 1 and outcome.problem:
-            print(outcome.problem)
-    if failed:
-        print(f"failed: {failed}; replay one with `polarless sim --seed {failed[0]} --trace`")
-        return 1
+def _report(outcomes: list[Outcome], seconds: float, as_json: bool) -> int:
+    problems = {o.seed: o.problem for o in sorted(outcomes, key=lambda o: o.seed) if o.problem}
     commits = sum(outcome.commits for outcome in outcomes)
     audits = sum(outcome.audits for outcome in outcomes)
-    print(f"clean: {commits} commits, {audits} audits")
-    return 0
+    if as_json:
+        fields = {"seeds": len(outcomes), "failed": problems, "commits": commits, "audits": audits}
+        print(json.dumps({**fields, "seconds": round(seconds, 1)}))
+    elif problems:
+        if len(outcomes) == 1:
+            print(*problems.values())
+        seed = next(iter(problems))
+        print(f"failed: {list(problems)}; replay with `polarless sim --seed {seed} --trace`")
+    else:
+        print(f"clean: {len(outcomes)} seeds, {commits} commits, {audits} audits")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

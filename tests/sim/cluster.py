@@ -97,6 +97,7 @@ class SimCluster:
         self._files = _Files()
         self._pid = 100
         self._told: dict[str, Any] = {}
+        self.sync_s = SYNC_S
         self._tasks: set[asyncio.Task[None]] = set()
         for number, member in enumerate(members.members.values()):
             member.address = f"127.0.0.1:{20_000 + 2 * number}"
@@ -290,7 +291,7 @@ class SimCluster:
                     failure = error
                 done(result, failure)
 
-            self.loop.call_later(SYNC_S * self.rng.uniform(0.5, 3.0), finish)
+            self.loop.call_later(self.sync_s * self.rng.uniform(0.5, 3.0), finish)
 
         engine = Engine(
             self.world.clock, StorageConfig(), cluster=CLUSTER, device=device, store=store,

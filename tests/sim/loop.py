@@ -16,6 +16,10 @@ from typing import Any
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
+class Killed(BaseException):
+    """Unwinds the callback in which its own process was killed."""
+
+
 class Process:
     """One simulated process. ``on_kill``: connections to break, in order."""
 
@@ -89,6 +93,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _problem(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Tasks of a killed process never end, and are found by the collector.
+        if isinstance(context.get("exception"), Killed):
+            return
         if "was destroyed but it is pending" not in context["message"]:
             self.problems.append(context)
 
