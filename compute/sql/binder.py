@@ -283,6 +283,10 @@ class Binder:
     def _in(self, node: Any) -> Node:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             raise not_supported("IN with a subquery")
+        if isinstance(node.this, exp.Tuple):
+            rows = [exp.EQ(this=node.this, expression=item) for item in node.expressions]
+            found = operators.any_of([self._row_comparison("=", row) for row in rows])
+            return operators.negation(found) if node.args.get("negate") else found
         value = self.bind(node.this)
         items = [self.bind(found) for found in node.expressions]
         found = operators.in_list(value, items)
@@ -451,6 +455,15 @@ class Binder:
         self.aggregates.append(found)
         return found
 
+    def _bracket(self, node: Any) -> Node:
+        """``jsonb[key]``; arrays are for `analytics`."""
+        from compute.sql.analytics.arrays import json_subscript
+
+        value = self.bind(node.this)
+        if value.type is not JSONB or len(node.expressions) != 1:
+            raise not_supported("a subscript in an expression")
+        return json_subscript(self, value, node.expressions[0])
+
     def _refuse(self, node: Any) -> Node:
         names = {exp.Subquery: "a subquery in an expression", exp.Exists: "EXISTS"}
         what = names.get(type(node), f"{type(node).__name__.upper()} in an expression")
@@ -604,6 +617,7 @@ _METHODS: Final[dict[type, Callable[[Binder, Any], Node]]] = {
     exp.Paren: Binder._paren,
     exp.DPipe: Binder._dpipe,
     exp.Array: Binder._refuse,
+    exp.Bracket: Binder._bracket,
     exp.Interval: Binder._interval,
     exp.JSONExtract: Binder._json_at,
     exp.JSONExtractScalar: Binder._json_at,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from compute.sql import bulk_insert, ddl, shapes, system
+from compute.sql import bulk_insert, ddl, prelude, shapes, system
 from compute.sql.access import Access
 from compute.sql.alter import plan_alter
 from compute.sql.analytics import engine as analytics
@@ -34,6 +34,7 @@ from compute.sql.environment import Environment, current
 from compute.sql.explain import AnalyzeBound, planned_with
 from compute.sql.expressions import ParamSlot
 from compute.sql.index_ddl import plan_create_index
+from compute.sql.lock_query import plan_lock_query
 from compute.sql.lock_run import LockBound
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import (
@@ -65,7 +66,7 @@ from compute.sql.syntax import (
     string_value,
     too_deep,
 )
-from compute.sql.types import type_by_oid
+from compute.sql.types import UNKNOWN, type_by_oid
 from compute.sql.utility import Reader, plan_utility, text_column, text_row
 from compute.sql.wrapped import plan_wrapped
 from compute.sql.write import (
@@ -433,6 +434,15 @@ class Planner:
             maker = _MAKERS.get(type(tree))
             if maker is None:
                 raise _refuse(tree, tokens)
+            if isinstance(tree, (exp.Query, exp.Insert, exp.Update, exp.Delete)) and prelude.wanted(
+                tree
+            ):
+                if parameters.literals:
+                    raise NotAShape("a statement with parts")
+                oids = tuple(
+                    0 if slot.type is UNKNOWN else slot.type.oid for slot in parameters.slots
+                )
+                return prelude.plan_prelude(self, session, tree, oids)
             return maker(self, session, tree, parameters, text)
         except RecursionError:
             raise too_deep() from None
@@ -483,6 +493,8 @@ class Planner:
             # Literals stay in the text, where their values decide about numerics' digits.
             raise NotAShape("an analytic query")
         catalog, version = self.catalog(session), self.engine.catalog_version
+        if isinstance(tree, exp.Select) and tree.args.get("locks"):
+            return plan_lock_query(self, session, tree, catalog, parameters, text)
         return plan_analytic(self.duckdb, tree, catalog, parameters, text, version)
 
     def _insert(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from compute.sql import operators
+from compute.sql import operators, symbols
 from compute.sql.analytics.carriers import carrier_of, element_of, list_of
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.analytics.lower import RULES, Lowered, Lowering
@@ -21,6 +21,7 @@ from compute.sql.types import (
     BOOL,
     BPCHAR,
     INT4,
+    JSONB,
     STRINGS,
     TEXT,
     TEXT_OUTPUT,
@@ -100,6 +101,8 @@ def bind_bracket(binder: AnalyticBinder, node: Any) -> Node:
     value = binder.bind(node.this)
     kind = value.type
     element = element_of(kind)
+    if kind is JSONB and len(node.expressions) == 1:
+        return json_subscript(binder, value, node.expressions[0])
     if element is None or len(node.expressions) != 1:
         raise CallerMistake(
             f"cannot subscript type {display(kind)} because it does not support subscripting",
@@ -122,6 +125,20 @@ def bind_bracket(binder: AnalyticBinder, node: Any) -> Node:
         place = operators.arithmetic("+", place, Const(1, INT4))
     subscript = _named(partial(_subscript, base), f"subscript{base}")
     return Strict((value, place), call(subscript), element, nullable=True)
+
+
+def json_subscript(binder: Any, value: Node, index: Any) -> Node:
+    """``value[key]`` of a jsonb."""
+    key = binder.bind(index)
+    if isinstance(index, (exp.Literal, exp.Neg)) and key.type is INT4:
+        # See above: sqlglot counts from 0.
+        key = operators.arithmetic("+", key, Const(1, INT4))
+    found = symbols.tabled("->", value, key)
+    if found is None:
+        raise CallerMistake(
+            f"subscript type {display(key.type)} is not supported", sqlstate="42804"
+        )
+    return found
 
 
 def _named(function: Any, name: str) -> Callable[..., Any]:

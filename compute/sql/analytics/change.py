@@ -118,8 +118,8 @@ class Change:
             if qualifier in (None, self.alias):
                 items += [self._column(column.name) for column in self.table.columns]
             for source in self._sources(tree):
-                name, columns = _columns_of(source, catalog)
-                if qualifier in (None, name):
+                if qualifier in (None, _name_of(source)):
+                    name, columns = _columns_of(source, catalog)
                     items += [
                         exp.Column(
                             this=exp.to_identifier(column, quoted=True),
@@ -263,6 +263,13 @@ class Change:
             )
 
         return str(returning.transform(number).sql(dialect="postgres").strip())
+
+
+def _name_of(source: Any) -> str:
+    alias = source.args.get("alias")
+    if alias is not None and alias.this is not None:
+        return identifier(alias.this)
+    return identifier(source.this) if isinstance(source.this, exp.Identifier) else ""
 
 
 def _columns_of(source: Any, catalog: Catalog) -> tuple[str, list[str]]:
