@@ -57,7 +57,7 @@ def plan_alter(tree: Any) -> Plan:
                 raise CallerMistake(f'relation "{name.written}" does not exist', sqlstate="42P01")
             session.notice("NOTICE", "42P01", f'relation "{name.written}" does not exist, skipping')
             return "ALTER TABLE"
-        current = name
+        current = await retried(ddl.located, session, name)
         for item in actions:
             current = await _Alter(session, current).run(item)
         return "ALTER TABLE"

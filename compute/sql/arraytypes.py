@@ -24,6 +24,7 @@ from compute.sql.types import (
     BY_OID,
     INT2,
     NAME_ARRAY,
+    NUMERIC,
     OID,
     PARSERS,
     TEXT,
@@ -59,6 +60,9 @@ def array_text(value: list[Any], element: SqlType) -> str:
     return _print(value, printer)
 
 
+_NUMERIC: Final = TEXT_OUTPUT[NUMERIC]
+
+
 def _print(value: list[Any], printer: Callable[[Any], bytes]) -> str:
     parts = []
     for item in value:
@@ -66,6 +70,9 @@ def _print(value: list[Any], printer: Callable[[Any], bytes]) -> str:
             parts.append("NULL")
         elif isinstance(item, list):
             parts.append(_print(item, printer))
+        elif printer is _NUMERIC and type(item) is str:
+            # As it is stored.
+            parts.append(item)
         else:
             parts.append(_quoted(printer(item).decode()))
     return "{" + ",".join(parts) + "}"

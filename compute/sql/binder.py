@@ -775,8 +775,6 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
             while isinstance(inner, exp.DataType) and inner.this == exp.DataType.Type.ARRAY:
                 (inner,) = inner.expressions
             element, _ = type_of(inner)
-            if element is NUMERIC:
-                raise not_supported("an array of numeric", hint="Use double precision[] or text[].")
             return f"{element.name}[]", []
         if word in _LATER:
             raise not_supported(f"type {word.lower()}")

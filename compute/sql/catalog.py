@@ -41,7 +41,8 @@ FIRST_TABLE_ID: Final = 16384
 COLUMNS_MAX: Final = 1600
 KEY_COLUMNS_MAX: Final = 32
 
-_pack = msgpack.Packer(use_bin_type=True).pack
+# The numbers in an array of numeric go in as their text, as those of a column do.
+_pack = msgpack.Packer(use_bin_type=True, default=str).pack
 
 
 @dataclass(frozen=True, slots=True)

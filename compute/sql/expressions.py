@@ -163,6 +163,11 @@ class ColumnRef(Node):
 
     def emit(self, out: Emitter) -> str:
         source = f"r[{self.index}]"
+        if self.type.oid == NUMERIC.array_oid:
+            out.names["decimals_"] = _decimals
+            result = out.temp()
+            out.line(f"{result} = decimals_({source})")
+            return result
         if self.type is not NUMERIC:
             return source
         out.names["Decimal_"] = _decimal()
@@ -170,6 +175,13 @@ class ColumnRef(Node):
         test = f" if {source} is not None else None" if self.nullable else ""
         out.line(f"{result} = Decimal_({source}){test}")
         return result
+
+
+def _decimals(items: Any) -> Any:
+    """An array of numeric, of the texts that are stored."""
+    if items is None or isinstance(items, str):
+        return items if items is None else _decimal()(items)
+    return [_decimals(item) for item in items]
 
 
 def _decimal() -> Any:

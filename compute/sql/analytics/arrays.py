@@ -257,6 +257,30 @@ def _remove(items: list[Any] | None, value: Any) -> list[Any] | None:
     return None if items is None else [item for item in items if item != value]
 
 
+def _replace(items: list[Any] | None, old: Any, new: Any) -> list[Any] | None:
+    return None if items is None else [new if item == old else item for item in items]
+
+
+def _positions(items: list[Any] | None, value: Any) -> list[int] | None:
+    return None if items is None else [i for i, item in enumerate(items, 1) if item == value]
+
+
+def _dims(items: list[Any]) -> str | None:
+    level: Any = items
+    found = ""
+    while isinstance(level, list) and level:
+        found, level = f"{found}[1:{len(level)}]", level[0]
+    return found or None
+
+
+def _trim(items: list[Any], count: int) -> list[Any]:
+    if not 0 <= count <= len(items):
+        raise CallerMistake(
+            f"number of elements to trim must be between 0 and {len(items)}", sqlstate="2202E"
+        )
+    return items[: len(items) - count]
+
+
 def _joiner(element: SqlType) -> Callable[..., str]:
     printer = TEXT_OUTPUT[element]
 
@@ -307,9 +331,23 @@ def compare(symbol: str, left: Node, right: Node) -> Node:
         left = cast(left, right.type)
     if right.type is UNKNOWN:
         right = cast(right, left.type)
-    if symbol not in ("=", "<>") or element_of(left.type) is not element_of(right.type):
+    if element_of(left.type) is not element_of(right.type):
         raise operators.no_operator(symbol, left, right)
-    return Strict((left, right), template("{0} == {1}" if symbol == "=" else "{0} != {1}"), BOOL)
+    if symbol in ("=", "<>"):
+        source = "{0} == {1}" if symbol == "=" else "{0} != {1}"
+        return Strict((left, right), template(source), BOOL)
+    return Strict((left, right), template(f"order_({{0}}, {{1}}) {symbol} 0", order_=_order), BOOL)
+
+
+def _order(left: list[Any], right: list[Any]) -> int:
+    """As PostgreSQL orders arrays: by their elements, NULL last, then by length."""
+    for a, b in zip(_flat(left), _flat(right)):
+        if a is None or b is None:
+            if (a is None) != (b is None):
+                return 1 if a is None else -1
+        elif a != b:
+            return -1 if nan_less(a, b) else 1
+    return len(_flat(left)) - len(_flat(right))
 
 
 def contains(left: Node, right: Node, *, overlaps: bool = False) -> Node:
@@ -354,11 +392,20 @@ def function(name: str, args: list[Node]) -> Node | None:
         return _loose((args[0], cast(args[1], element)), _append, kind)
     if name == "array_prepend" and count == 2:
         if element_of(args[0].type) is not None:
-            # sqlglot puts the array first.
             args = [args[1], args[0]]
         return _loose((cast(args[0], element), args[1]), _prepend, kind)
     if name == "array_remove" and count == 2:
         return _loose((args[0], cast(args[1], element)), _remove, kind)
+    if name == "array_replace" and count == 3:
+        values = (cast(args[1], element), cast(args[2], element))
+        return _loose((args[0], *values), _replace, kind)
+    if name == "array_positions" and count == 2:
+        result = array_type(INT4)
+        return _loose((args[0], cast(args[1], element)), _positions, result)
+    if name == "array_dims" and count == 1:
+        return Strict((args[0],), call(_dims), TEXT, nullable=True)
+    if name == "trim_array" and count == 2:
+        return Strict((args[0], cast(args[1], INT4)), call(_trim), kind)
     if name == "array_cat" and count == 2:
         return _loose((args[0], args[1]), _cat, kind)
     return None
@@ -366,7 +413,8 @@ def function(name: str, args: list[Node]) -> Node | None:
 
 _FUNCTIONS: Final = frozenset(
     {"array_length", "array_upper", "array_lower", "cardinality", "array_ndims", "array_to_string",
-     "array_position", "array_append", "array_prepend", "array_remove", "array_cat"}
+     "array_position", "array_append", "array_prepend", "array_remove", "array_cat", "array_replace",
+     "array_positions", "array_dims", "trim_array"}
 )  # fmt: skip
 
 

@@ -141,10 +141,15 @@ def to_value(carrier: Carrier) -> Callable[[Any], Any] | None:
     return None
 
 
+def _exact_text(value: Any) -> str:
+    # In an array of a table it is the text already.
+    return value if type(value) is str else numerics.numeric_text(value)
+
+
 def from_value(carrier: Carrier) -> Callable[[Any], Any] | None:
     """From our value, not NULL, to what DuckDB takes; None if it is that already."""
     if carrier.kind == "exact":
-        return numerics.numeric_text
+        return _exact_text
     if carrier.kind == "dec":
         return str
     if carrier.kind == "printed":
