@@ -112,6 +112,8 @@ class Binder:
         # Aggregates met so far, when they are allowed.
         self.aggregates: list[Aggregate] | None = None
         self._in_aggregate = False
+        # Whether ``column = ANY (array)`` is better left to DuckDB.
+        self.arrays_elsewhere = False
         # After grouping: expressions of GROUP BY by their SQL, and columns that are grouped.
         self.groups: dict[str, Local] | None = None
 
@@ -219,9 +221,29 @@ class Binder:
         symbol = _COMPARISONS[type(node)]
         if isinstance(node.this, exp.Tuple):
             return self._row_comparison(symbol, node)
-        if isinstance(node.expression, (exp.Any, exp.All)):
-            raise not_supported("ANY or ALL of an array", hint="Use IN (...).")
-        return operators.compare(symbol, *self._binary(node))
+        right = node.expression
+        if isinstance(right, exp.Anonymous) and right.name.lower() in ("all", "some", "any"):
+            kind = exp.All if right.name.lower() == "all" else exp.Any
+            right = kind(this=exp.Paren(this=right.expressions[0]))
+        if isinstance(right, (exp.Any, exp.All)):
+            inner = right.this
+            while isinstance(inner, exp.Paren):
+                inner = inner.this
+            if isinstance(inner, (exp.Query, exp.Values)):
+                raise not_supported("ANY or ALL of a query")
+            value, items = self.bind(node.this), self.bind(inner)
+            if self.arrays_elsewhere and isinstance(value, ColumnRef) and symbol == "=":
+                # There the keys of an array are looked up.
+                raise not_supported("ANY of an array")
+            array: Node = _arrays().quantified(
+                symbol, value, items, all_=isinstance(right, exp.All)
+            )
+            return array
+        sides = self._binary(node)
+        if any(is_array(side) for side in sides):
+            found: Node = _arrays().compare(symbol, *sides)
+            return found
+        return operators.compare(symbol, *sides)
 
     def _row_comparison(self, symbol: str, node: Any) -> Node:
         """``(a, b) = (1, 2)``, and ``<`` with its meaning column by column from the left."""
@@ -372,7 +394,15 @@ class Binder:
 
     def _cast(self, node: Any) -> Node:
         kind, typmod = type_of(node.args["to"])
-        return cast(self.bind(node.this), kind, typmod, strength=EXPLICIT)
+        tree = node.this
+        if isinstance(tree, exp.Array) and not tree.expressions and kind.family == "array":
+            return Const([], kind)
+        inner = self.bind(tree)
+        if is_array(inner) or kind.family == "array":
+            found: Node | None = _arrays().cast_array(inner, kind)
+            if found is not None:
+                return found
+        return cast(inner, kind, typmod, strength=EXPLICIT)
 
     # Functions.
 
@@ -395,7 +425,12 @@ class Binder:
         if name in ("nextval", "currval", "setval") and trees and isinstance(trees[0], exp.Cast):
             # The name of a sequence is looked up when the function is called.
             trees = [trees[0].this, *trees[1:]]
-        return functions.make(name, self.arguments(name, trees))
+        args = self.arguments(name, trees)
+        if any(is_array(arg) for arg in args):
+            found: Node | None = _arrays().function(name, args)
+            if found is not None:
+                return found
+        return functions.make(name, args)
 
     def arguments(self, name: str, trees: list[Any]) -> list[Node]:
         """The arguments of a call, those that are named in their places."""
@@ -448,6 +483,8 @@ class Binder:
             self._in_aggregate = False
         if bound and bound[0].type is UNKNOWN and name != "count":
             bound[0] = cast(bound[0], TEXT)
+        if bound and is_array(bound[0]) and (name != "count" or distinct):
+            raise not_supported("an aggregate of arrays")
         kind = functions.aggregate_type(name, bound)
         found = Aggregate(
             name, bound[0] if bound else None, kind, distinct=distinct, index=len(self.aggregates)
@@ -455,14 +492,29 @@ class Binder:
         self.aggregates.append(found)
         return found
 
-    def _bracket(self, node: Any) -> Node:
-        """``jsonb[key]``; arrays are for `analytics`."""
-        from compute.sql.analytics.arrays import json_subscript
+    # Arrays. What they mean is in `analytics.arrays`, which imports this module.
 
-        value = self.bind(node.this)
-        if value.type is not JSONB or len(node.expressions) != 1:
-            raise not_supported("a subscript in an expression")
-        return json_subscript(self, value, node.expressions[0])
+    def _bracket(self, node: Any) -> Node:
+        """``jsonb[key]``, ``array[i]``, ``array[i:j]``"""
+        array: Node = _arrays().bind_bracket(self, node)
+        return array
+
+    def _array(self, node: Any) -> Node:
+        """``ARRAY[...]``"""
+        if any(isinstance(item, (exp.Query, exp.Values)) for item in node.expressions):
+            raise not_supported("ARRAY of a query in an expression")
+        array: Node = _arrays().bind_array(self, node)
+        return array
+
+    def _array_contains(self, node: Any) -> Node:
+        left, right = self._binary(node)
+        if JSONB in (left.type, right.type):
+            symbol = "<@" if isinstance(node, exp.ArrayContainedBy) else "@>"
+            return self._by_symbol(symbol, left, right)
+        if isinstance(node, exp.ArrayContainedBy):
+            left, right = right, left
+        array: Node = _arrays().contains(left, right, overlaps=isinstance(node, exp.ArrayOverlaps))
+        return array
 
     def _refuse(self, node: Any) -> Node:
         names = {exp.Subquery: "a subquery in an expression", exp.Exists: "EXISTS"}
@@ -517,10 +569,6 @@ class Binder:
         symbol = "~*" if isinstance(node, exp.RegexpILike) else "~"
         return self._by_symbol(symbol, *self._binary(node))
 
-    def _json_contains(self, node: Any) -> Node:
-        symbol = "<@" if isinstance(node, exp.ArrayContainedBy) else "@>"
-        return self._by_symbol(symbol, *self._binary(node))
-
     def _similar(self, node: Any, escape: Node | None = None) -> Node:
         value, pattern = self._binary(node)
         args = [pattern] if escape is None else [pattern, escape]
@@ -570,7 +618,11 @@ class Binder:
         return Const(unistr(str(node.this)), UNKNOWN)
 
     def _dpipe(self, node: Any) -> Node:
-        return self._by_symbol("||", *self._binary(node))
+        left, right = self._binary(node)
+        if is_array(left) or is_array(right):
+            array: Node = _arrays().concat(left, right)
+            return array
+        return self._by_symbol("||", left, right)
 
     def _default(self, node: Any) -> Node:
         raise SyntaxMistake(f'syntax error at or near "{node.sql()}"')
@@ -616,7 +668,8 @@ _METHODS: Final[dict[type, Callable[[Binder, Any], Node]]] = {
     exp.Null: Binder._null,
     exp.Paren: Binder._paren,
     exp.DPipe: Binder._dpipe,
-    exp.Array: Binder._refuse,
+    exp.Array: Binder._array,
+    exp.ArrayOverlaps: Binder._array_contains,
     exp.Bracket: Binder._bracket,
     exp.Interval: Binder._interval,
     exp.JSONExtract: Binder._json_at,
@@ -631,8 +684,8 @@ _METHODS: Final[dict[type, Callable[[Binder, Any], Node]]] = {
     exp.Operator: Binder._operator,
     exp.RegexpLike: Binder._pattern,
     exp.RegexpILike: Binder._pattern,
-    exp.ArrayContainsAll: Binder._json_contains,
-    exp.ArrayContainedBy: Binder._json_contains,
+    exp.ArrayContainsAll: Binder._array_contains,
+    exp.ArrayContainedBy: Binder._array_contains,
     exp.SimilarTo: Binder._similar,
     exp.Extract: Binder._extract,
     exp.AtTimeZone: Binder._at_zone,
@@ -659,6 +712,18 @@ _CLASS_NAMES: Final = {
     "CurrentRole": "current_role", "Floor": "floor", "GroupConcat": "string_agg",
     "Trim": "btrim", "Mod": "mod",
 }  # fmt: skip
+
+
+def is_array(node: Node) -> bool:
+    """Whether the value is an array."""
+    return node.type.family == "array"
+
+
+def _arrays() -> Any:
+    """`analytics.arrays`, which imports this module."""
+    from compute.sql.analytics import arrays
+
+    return arrays
 
 
 def function_name(node: Any, text: str) -> str:
@@ -774,8 +839,8 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
             inner = node.expressions[0]
             while isinstance(inner, exp.DataType) and inner.this == exp.DataType.Type.ARRAY:
                 (inner,) = inner.expressions
-            element, _ = type_of(inner)
-            return f"{element.name}[]", []
+            element, typmod = type_of(inner)
+            return f"{element.name}[]", [typmod]
         if word in _LATER:
             raise not_supported(f"type {word.lower()}")
         arguments: list[int] = []
@@ -800,6 +865,8 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
 
 
 def _typmod(kind: SqlType, name: str, arguments: list[int]) -> int:
+    if kind.family == "array":
+        return arguments[0] if arguments else -1
     if kind in (VARCHAR, BPCHAR):
         if kind is BPCHAR and not arguments and name != "bpchar":
             return 1 + 4  # char is char(1)

@@ -19,6 +19,7 @@ from compute.sql.binder import (
     Parameters,
     Scope,
     function_name,
+    is_array,
     trim_name,
     type_of,
 )
@@ -112,6 +113,7 @@ def understand(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -
             raise not_supported(what)
     scope, series_tree = resolve_from(tree, catalog)
     binder = Binder(scope, parameters, text)
+    binder.arrays_elsewhere = True
     series = _series(series_tree, scope, parameters, text) if series_tree is not None else None
     where_tree = tree.args.get("where")
     where = binder.condition(where_tree.this, "WHERE") if where_tree is not None else None
@@ -134,6 +136,11 @@ def understand(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -
         found.grouped = True
     if found.grouped and not found.groups:
         _refuse_columns(found)
+    keys = [*found.groups, *(order.node for order in found.order)]
+    if found.distinct:
+        keys += [output.node for output in found.outputs]
+    if any(is_array(node) for node in keys):
+        raise not_supported("arrays that are compared")
     _use_key_order(found)
     _limits(tree, binder, found)
     _resolve_unknown(found)
@@ -320,6 +327,10 @@ def output_name(node: Any, text: str) -> str:
         return _type_output_name(node) if name == "?column?" else name
     if isinstance(node, exp.Interval):
         return "interval"
+    if isinstance(node, exp.Array):
+        return "array"
+    if isinstance(node, exp.Bracket):
+        return output_name(node.this, text)
     if type(node) in _NAMELESS:
         return _NAMELESS[type(node)]
     if isinstance(node, exp.Case):
@@ -354,7 +365,8 @@ _INTERNAL_NAMES: Final = {
 
 
 def _type_output_name(node: Any) -> str:
-    name = type_of(node.args["to"])[0].name
+    kind = type_of(node.args["to"])[0]
+    name = getattr(kind, "element", kind).name
     return _INTERNAL_NAMES.get(name, name)
 
 

@@ -108,6 +108,8 @@ def display(kind: SqlType, typmod: int = -1) -> str:
     """The type as format_type() shows it."""
     if typmod < 0:
         return kind.name
+    if getattr(kind, "element", None) is not None:
+        return f"{display(kind.element, typmod)}[]"  # type: ignore[attr-defined]
     if kind in (VARCHAR, BPCHAR):
         return f"{kind.name}({typmod - 4})"
     if kind is NUMERIC:
@@ -240,6 +242,9 @@ def fit(value: Any, kind: SqlType, typmod: int) -> Any:
     """``value`` as the type with its modifier takes it on assignment. Raises 22001, 22003."""
     if value is None or typmod < 0:
         return value
+    element = getattr(kind, "element", None)
+    if element is not None:
+        return [fit(item, kind if isinstance(item, list) else element, typmod) for item in value]
     if kind is VARCHAR:
         return fit_text(value, typmod - 4, kind)
     if kind is BPCHAR:

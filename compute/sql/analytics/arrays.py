@@ -90,14 +90,29 @@ def bind_array(binder: AnalyticBinder, node: Any) -> Node:
         carrier = list_of(leaf.carrier)
         return Leaf(f"COALESCE(ARRAY({query.sql}), [])", carrier, kind)
     nodes = [binder.bind(item) for item in items]
+    if not nodes:
+        raise CallerMistake(
+            "cannot determine type of empty array",
+            sqlstate="42P18",
+            hint='Explicitly cast to the desired type, for example "ARRAY[]::integer[]".',
+        )
     if any(element_of(found.type) is not None for found in nodes):
-        raise not_supported("an array of arrays")
+        if hasattr(binder, "builder") or any(found.type is not nodes[0].type for found in nodes):
+            raise not_supported("an array of arrays")
+        return ArrayNode(nodes, nodes[0].type)
     kind = operators.common_type(nodes, "ARRAY")
     return ArrayNode([cast(found, kind) for found in nodes], array_type(kind))
 
 
 def bind_bracket(binder: AnalyticBinder, node: Any) -> Node:
     """``a[i]`` and ``a[i:j]``."""
+    places = [node]
+    while isinstance(places[-1].this, exp.Bracket):
+        places.append(places[-1].this)
+    if len(places) > 1:
+        found = _several(binder, places)
+        if found is not None:
+            return found
     value = binder.bind(node.this)
     kind = value.type
     element = element_of(kind)
@@ -125,6 +140,31 @@ def bind_bracket(binder: AnalyticBinder, node: Any) -> Node:
         place = operators.arithmetic("+", place, Const(1, INT4))
     subscript = _named(partial(_subscript, base), f"subscript{base}")
     return Strict((value, place), call(subscript), element, nullable=True)
+
+
+def _several(binder: AnalyticBinder, places: list[Any]) -> Node | None:
+    """``a[i][j]`` of an array of arrays; None if it is none."""
+    value = binder.bind(places[-1].this)
+    element = element_of(value.type)
+    indexes = [place.expressions[0] for place in reversed(places) if len(place.expressions) == 1]
+    plain = not any(isinstance(index, exp.Slice) for index in indexes)
+    if element is None or len(indexes) != len(places) or not plain:
+        return None
+    nodes = []
+    for index in indexes:
+        place = cast(binder.bind(index), INT4)
+        if isinstance(index, (exp.Literal, exp.Neg)):
+            place = operators.arithmetic("+", place, Const(1, INT4))
+        nodes.append(place)
+    return Strict((value, *nodes), call(_at), element, nullable=True)
+
+
+def _at(items: Any, *places: int) -> Any:
+    for place in places:
+        if not isinstance(items, list) or not 0 < place <= len(items):
+            return None
+        items = items[place - 1]
+    return None if isinstance(items, list) else items
 
 
 def json_subscript(binder: Any, value: Node, index: Any) -> Node:
@@ -413,8 +453,8 @@ def function(name: str, args: list[Node]) -> Node | None:
 
 _FUNCTIONS: Final = frozenset(
     {"array_length", "array_upper", "array_lower", "cardinality", "array_ndims", "array_to_string",
-     "array_position", "array_append", "array_prepend", "array_remove", "array_cat", "array_replace",
-     "array_positions", "array_dims", "trim_array"}
+     "array_position", "array_append", "array_prepend", "array_remove", "array_cat",
+     "array_replace", "array_positions", "array_dims", "trim_array"}
 )  # fmt: skip
 
 

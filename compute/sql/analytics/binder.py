@@ -21,7 +21,7 @@ from compute.sql.analytics.setreturning import SETS
 from compute.sql.binder import _BARE_FUNCTIONS, Binder, Parameters, Scope, _arguments, function_name
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalogs import functions as catalog_functions
-from compute.sql.expressions import Node
+from compute.sql.expressions import Const, Node
 from compute.sql.library import jsons
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier
@@ -232,8 +232,11 @@ class AnalyticBinder(Binder):
         return operators.compare(symbol, *sides)
 
     def _own_cast(self, node: Any) -> Node:
-        inner = self.bind(node.this)
         kind, typmod = regtypes.type_of(node.args["to"])
+        tree = node.this
+        if isinstance(tree, exp.Array) and not tree.expressions and kind.family == "array":
+            return Const([], kind)
+        inner = self.bind(tree)
         found = regtypes.cast_reg(inner, kind) or arrays.cast_array(inner, kind)
         if found is not None:
             return found
