@@ -38,6 +38,11 @@ def arm(name: str, action: Callable[[], None], *, passes: int = 0) -> None:
     _armed[name] = [action, passes]
 
 
+def armed() -> list[str]:
+    """The names that something is armed for."""
+    return sorted(_armed)
+
+
 def disarm(name: str | None = None) -> None:
     """Forget ``name``, or all."""
     if name is None:

@@ -40,6 +40,11 @@ _WRITER_ONLY = re.compile(
 )
 
 
+_END = re.compile(
+    rb"\s*(?:commit|end|rollback|abort)(?:\s+(?:work|transaction))?[\s;]*", re.IGNORECASE
+)
+
+
 class Scanner:
     """Follows one client's stream. ``ended``: the bytes taken last are the end of a cycle.
 
@@ -181,6 +186,19 @@ def is_read(cycle: bytes, scanner: Scanner, reads: Mapping[bytes, bool]) -> bool
         # A second Parse in the same cycle would be of another statement.
         return text_reads(text) and cycle.find(b"P", 1 + length, 2 + length) < 0
     return False
+
+
+def ends_transaction(cycle: bytes, statements: Mapping[bytes, bytes]) -> bool:
+    """Whether a whole cycle is one COMMIT or ROLLBACK."""
+    if cycle[:1] == b"Q":
+        return _END.fullmatch(cycle[5:].rstrip(b"\0")) is not None
+    parsed = parses(cycle)
+    if cycle[:1] == b"B":
+        start = cycle.find(b"\0", 5) + 1
+        name = cycle[start : cycle.find(b"\0", start)]
+        parsed = {name: statements.get(name, b"")}
+    texts = [parsed_text(body)[1] for body in parsed.values() if body.count(b"\0") > 1]
+    return len(texts) == 1 and _END.fullmatch(texts[0]) is not None
 
 
 def parses(cycle: bytes) -> dict[bytes, bytes]:

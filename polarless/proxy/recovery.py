@@ -65,7 +65,7 @@ async def recover(session: Session) -> None:
     finally:
         session.recovering = False
         cycle = session.cycle
-        if cycle is None or not cycle.answered:
+        if cycle is None or not (cycle.answered or session in proxy.barrier.ending):
             proxy.barrier.passed(session)
         # Only now may the next cycle begin.
         session.settled()
@@ -92,7 +92,8 @@ async def _recover_at(session: Session, link: Link) -> None:
     said = memory.drop_news()
     place = _open_again(session, link)
     doomed = memory.unrepeatable if memory.status != wire.IDLE else ""
-    if not doomed:
+    if not doomed and memory.transaction:
+        await session.proxy.barrier.turn(session)
         doomed = await _replay(session, place)
     if doomed:
         # A failed transaction takes back its settings, and leaves what it prepared.
@@ -147,6 +148,7 @@ async def _replay(session: Session, place: Place) -> str:
                 )
         except TimeoutError:
             return "the transaction could not be run again in time after its node was lost"
+        session.proxy.barrier.moved()
         if (replayed.answered, replayed.crc) != (done.answered, done.crc):
             session.proxy.diverged += 1
             log.info(

@@ -248,11 +248,14 @@ class Proxy(rpc.Service):
         if snapshots:
             writer.send(wire.REPLAY, 0, 0, wire.pack({"snapshots": sorted(snapshots)}))
 
-    def writer_place(self, session: Session) -> Place | None:
-        """The session's part on the writer, or None if it has to wait for one."""
+    def writer_place(self, session: Session, *, at_once: bool = False) -> Place | None:
+        """The session's part on the writer, or None if it has to wait for one.
+
+        ``at_once``: it need not wait for others that are run again.
+        """
         writer = self._writer
         place = session.writer
-        if self.barrier.waiting and self.barrier.holds(session) and session.greeted:
+        if self.barrier.waiting and not at_once and self.barrier.holds(session):
             return None
         if place is not None:
             return place if writer is place.link or place.link.connected else None

@@ -186,7 +186,7 @@ class Session(asyncio.Protocol):
         """Let the writer greet the client; cycle 0 is what is said until ReadyForQuery."""
         cycle = self.cycle = Cycle(0, b"", ended=False, query=False)
         cycle.data = None
-        place = self.proxy.writer_place(self)
+        place = self.proxy.writer_place(self, at_once=True)
         if place is None:
             self.queue("a writer")
             return
@@ -293,11 +293,24 @@ class Session(asyncio.Protocol):
             if data is not None and messages.is_read(data[0], self.scanner, memory.reads):
                 place = self.proxy.reader_place(self)
         if place is None:
-            place = self.proxy.writer_place(self)
+            ends = bool(self.proxy.barrier.waiting) and self.is_ending
+            place = self.proxy.writer_place(self, at_once=ends)
         if place is None:
             self.queue("a writer")
             return
         self.run(cycle, place)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a COMMIT or ROLLBACK of its open transaction is under way."""
+        cycle = self.cycle
+        return (
+            cycle is not None
+            and self.memory.status != wire.IDLE
+            and cycle.ended
+            and cycle.data is not None
+            and messages.ends_transaction(b"".join(cycle.data), self.memory.statements)
+        )
 
     def run(self, cycle: Cycle, place: Place) -> None:
         """Send everything that there is of a cycle."""
@@ -369,7 +382,9 @@ class Session(asyncio.Protocol):
                 self._inbox = inbox
             elif self._reading_paused and not self._inbox:
                 self._resume_reading()
-        if cycle.backend is None:
+        if cycle.backend is None and self in self.proxy.barrier.ending:
+            self.route(cycle)
+        elif cycle.backend is None:
             self.queue("a writer")
 
     # Output.

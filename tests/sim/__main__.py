@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from tests.sim.mutants import MUTANTS
-from tests.sim.run import Outcome
+from tests.sim.outcome import Outcome
 from tests.sim.worker import Job, run_job, run_jobs
 
 # A bug that takes longer is not found.

@@ -14,8 +14,11 @@ from typing import Any, Final
 from polarless.kernel import failpoints
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import PROCESS, Killed
+from tests.sim.outcome import Outcome
 
 FAULTS_MAX: Final = 6
+# A reader that does not acknowledge is expelled well before.
+EXPELLED_S: Final = 2.0
 # Somebody who is a reader or the writer, the home or another memory node, storage.
 NODES: Final = ("rw", "ro", "home", "memory", "storage", "proxy")
 # Who talks to whom.
@@ -35,14 +38,27 @@ POINTS: Final = (
 class Chaos:
     """See the module."""
 
-    def __init__(self, cluster: SimCluster, rng: random.Random) -> None:
+    def __init__(self, cluster: SimCluster, outcome: Outcome, rng: random.Random) -> None:
         self.cluster = cluster
+        self.outcome = outcome
         self.rng = rng
         self.count = rng.randrange(2, FAULTS_MAX + 1)
         kinds: list[Callable[[], Awaitable[None]]] = [
-            self.kill, self.kill, self.stop, self.switch, self.slow, self.partition, self.tear,
-            self.failpoint, self.late_append, self.late_append, self.sync_fails, self.sync_is_slow, self.all_of_a_kind, self.wall_jumps,
-        ]  # fmt: skip
+            self.kill,
+            self.kill,
+            self.stop,
+            self.switch,
+            self.slow,
+            self.partition,
+            self.tear,
+            self.failpoint,
+            self.late_append,
+            self.late_append,
+            self.sync_fails,
+            self.sync_is_slow,
+            self.all_of_a_kind,
+            self.wall_jumps,
+        ]
         self.kinds = rng.sample(kinds, rng.randrange(2, 6))
         # How many pairs of processes are far apart, and what that means for storage.
         cluster.network.far = rng.choice((0.0, 0.0, 0.15, 0.4))
@@ -55,6 +71,7 @@ class Chaos:
             if self.rng.random() < 0.6:
                 await self.cluster.until_serving(30.0)
         failpoints.disarm()
+        self.cluster.disk_log.faults.sync = False
 
     def someone(self, *roles: str) -> str | None:
         """A node that has one of these roles now."""
@@ -87,13 +104,23 @@ class Chaos:
 
     async def stop(self) -> None:
         """SIGSTOP, for shorter or longer than every time-out, and SIGCONT."""
-        process = self.cluster.processes.get(self.someone("rw", "rw", "ro", "storage") or "")
+        role = self.rng.choice(("rw", "rw", "ro", "storage"))
+        process = self.cluster.processes.get(self.someone(role) or "")
         if process is None:
             return
+        calm = self.cluster.serves() and not failpoints.armed()
         seconds = self.rng.choice((0.05, 0.2, 2.5, 4.0))
         self.say(f"SIGSTOP {process.name} for {seconds} s")
         process.stopped = True
-        await asyncio.sleep(seconds)
+        if role == "ro" and calm and seconds > EXPELLED_S:
+            # It is expelled, and nobody waits for it any longer.
+            await asyncio.sleep(EXPELLED_S)
+            seconds -= EXPELLED_S
+            before = self.outcome.commits
+            await asyncio.sleep(seconds)
+            assert self.outcome.commits > before, f"all wait for {process.name}, which is stopped"
+        else:
+            await asyncio.sleep(seconds)
         process.go_on(self.cluster.loop)
 
     async def switch(self) -> None:

@@ -12,12 +12,17 @@ from typing import Any, Final
 from unittest import mock
 
 from compute.buffer.coherence import ReaderEvents
+from compute.buffer.fetch import Fetcher
 from compute.session.relay import Relayed
+from compute.txn import recovery
 from compute.txn.engine import Engine
-from compute.txn.locks import LockTable
+from compute.txn.locks import LockTable, LockWait
 from compute.txn.log_writer import LogWriter
+from compute.txn.transaction import Transaction
 from memory_pool.directory.members import Members
+from memory_pool.directory.rebuild import Rebuild
 from memory_pool.directory.staleness import Staleness
+from memory_pool.home_members import Membership
 from polarless.proxy.record import Memory
 from storage.backends.memory import MemoryLog
 from storage.log.chunk import Chunk
@@ -91,6 +96,60 @@ def _always_newest(self: Staleness, *args: Any, **keywords: Any) -> bool:
     return True
 
 
+def _forget_restart(self: Fetcher, page_id: Any) -> None:
+    """A fetch that an invalidation overtook is installed all the same."""
+
+
+def _miss_a_page(self: LogWriter, group: bytes, entry: Any) -> None:
+    """One page of each commit is not invalidated anywhere."""
+    entry.pages = entry.pages[1:]
+    _queue(self, group, entry)
+
+
+def _never_expel(self: Membership, member: Any, reason: str, out: Any) -> None:
+    """A reader that does not answer stays a member."""
+
+
+def _always_warm(self: Membership, event: Any, out: Any, *, cold: bool, floor: int = 0) -> bool:
+    """Whoever comes back keeps its cache, whatever it has missed."""
+    return _admit(self, event, out, cold=False, floor=floor)
+
+
+_admit = Membership._admit
+
+
+def _no_redo(engine: Any, group: Any, pages: set[Any]) -> None:
+    """A new writer names the pages of the log behind the mark, and leaves its frames alone."""
+    pages.update(record[1] for record in group.records)
+
+
+def _believe_all(self: Rebuild, ticket: int, verdicts: bytes) -> Any:
+    """A new home believes every slot header."""
+    return _verdict(self, ticket, b"\1" * len(verdicts))
+
+
+_verdict = Rebuild.verdict
+
+
+def _wait_for_ever(self: LockTable, owner: Any, tree_id: Any, key: Any) -> None:
+    """Nobody looks for deadlocks."""
+    if self._holder(tree_id, key) is not None:
+        raise LockWait(self, owner, tree_id, key)
+
+
+def _wake_nobody(self: LockTable, tree_id: Any, key: Any) -> None:
+    """Whoever waits for a row is not told that it is free."""
+
+
+def _late_snapshot(self: Transaction) -> None:
+    """Each statement's snapshot is older by a few commits."""
+    _start_statement(self)
+    self.snapshot = max(1, self.snapshot - 3)
+
+
+_start_statement = Transaction.start_statement
+
+
 # Name -> (class, method, what it is replaced by).
 MUTANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "acknowledge when durable, before the advance": (LogWriter, "_advance", _ack_when_durable),
@@ -107,6 +166,15 @@ MUTANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "pruning looks at nobody's snapshot": (Engine, "refresh_keep", _prune_all),
     "any image is the newest": (Staleness, "is_newest", _always_newest),
     "a lower epoch may append": (Chunk, "check_epoch", _nothing),
+    "an overtaken fetch is installed": (Fetcher, "invalidated", _forget_restart),
+    "a page of each commit is not invalidated": (LogWriter, "queue", _miss_a_page),
+    "a reader that does not answer stays": (Membership, "_expel", _never_expel),
+    "whoever comes back keeps its cache": (Membership, "_admit", _always_warm),
+    "a new writer does not apply the log": (recovery, "_apply_group", _no_redo),
+    "a new home believes every slot": (Rebuild, "verdict", _believe_all),
+    "nobody looks for deadlocks": (LockTable, "_wait", _wait_for_ever),
+    "a free row wakes nobody": (LockTable, "_wake", _wake_nobody),
+    "snapshots are a little old": (Transaction, "start_statement", _late_snapshot),
 }  # fmt: skip
 
 

@@ -195,8 +195,8 @@ class _Direction:
         lost = list(self._queue)[keep:]
         while len(self._queue) > keep:
             self._queue.pop()
-        if lost and isinstance(lost[0][1], bytes):
-            due, data = lost[0]
+        due, data = lost[0] if lost else (0.0, None)
+        if isinstance(data, bytes):
             self._queue.append((due, data[: rng.randrange(len(data))]))
 
     def put_off(self, seconds: float) -> None:

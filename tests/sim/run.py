@@ -7,7 +7,6 @@ import contextlib
 import logging
 import random
 import sys
-from dataclasses import dataclass, field
 
 from polarless.kernel import failpoints
 from tests.sim.client import SimClient, SimError
@@ -15,22 +14,11 @@ from tests.sim.cluster import SimCluster
 from tests.sim.faults import Chaos
 from tests.sim.loop import VirtualLoop
 from tests.sim.mutants import mutated
+from tests.sim.outcome import Outcome
 
 ACCOUNTS = 8
 TELLERS = 3
 TOTAL = 1000 * ACCOUNTS
-
-
-@dataclass
-class Outcome:
-    """What happened."""
-
-    seed: int
-    trace: list[str] = field(default_factory=list)
-    commits: int = 0
-    transfers: int = 0
-    audits: int = 0
-    problem: str = ""
 
 
 class Workload:
@@ -126,7 +114,7 @@ async def scenario(cluster: SimCluster, outcome: Outcome) -> None:
     tasks = [asyncio.ensure_future(work.transfer(number)) for number in range(TELLERS)]
     tasks += [asyncio.ensure_future(work.insert(number)) for number in (1, 2)]
     tasks.append(asyncio.ensure_future(work.audit()))
-    chaos = asyncio.ensure_future(Chaos(cluster, random.Random(outcome.seed + 1)).run())
+    chaos = asyncio.ensure_future(Chaos(cluster, outcome, random.Random(outcome.seed + 1)).run())
     done, _ = await asyncio.wait({*tasks, chaos}, return_when=asyncio.FIRST_COMPLETED)
     for one in done:
         one.result()

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.sim.run import Outcome, run_seed
+from tests.sim.outcome import Outcome
+from tests.sim.run import run_seed
 
 
 @dataclass(frozen=True)

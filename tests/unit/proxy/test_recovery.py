@@ -133,6 +133,34 @@ async def test_rows_of_a_copy_that_come_meanwhile_are_not_left_behind() -> None:
     assert client.told() == complete("COPY 2") + READY[wire.IDLE]
 
 
+async def test_transactions_that_are_ending_come_first_and_are_ended() -> None:
+    # The old writer let go of the locks of a commit that was lost, and another has got them.
+    proxy, old, new = await cluster()
+    is_open, ends = [await Client.greeted(proxy, old) for _ in range(2)]
+    await begin_and_update(is_open, old)
+    await begin_and_update(ends, old)
+    commit = query(" COMMIT ;")
+    ends.say(commit)
+    await data(old)
+    old.die()
+    new.hello(epoch=2, writable=True)
+    tags = {query("begin"): "BEGIN", UPDATE: "UPDATE 1"}
+    sessions = set()
+    for text in (query("begin"), UPDATE):
+        (frame,) = await data(new)
+        assert frame.payload == text
+        sessions.add(frame.session)
+        new.answer(frame, complete(tags[text]), state=wire.IN_TRANSACTION)
+    (frame,) = await data(new)
+    assert frame.payload == commit
+    assert {frame.session} == sessions
+    new.answer(frame, complete("COMMIT"))
+    assert ends.told() == complete("COMMIT") + READY[wire.IDLE]
+    (frame,) = await data(new)
+    assert frame.payload == query("begin")
+    assert {frame.session} != sessions
+
+
 async def test_new_work_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barrier, "BARRIER_MAX_S", 0.01)
     proxy, old, new = await cluster()

@@ -1,0 +1,17 @@
+"""What came of a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Outcome:
+    """What happened."""
+
+    seed: int
+    trace: list[str] = field(default_factory=list)
+    commits: int = 0
+    transfers: int = 0
+    audits: int = 0
+    problem: str = ""
