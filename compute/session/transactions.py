@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from compute.sql.plan import Plan
 
 BEGIN = backend.command_complete("BEGIN")
+START = backend.command_complete("START TRANSACTION")
 COMMIT = backend.command_complete("COMMIT")
 ROLLBACK = backend.command_complete("ROLLBACK")
 SAVEPOINT = backend.command_complete("SAVEPOINT")
@@ -189,7 +190,7 @@ def on_begin(session: Session, ready: Ready, then: Then) -> None:
                 read_only=settings.read_only if read_only is None else read_only,
             )
         session.explicit = True
-    then(session, BEGIN)
+    then(session, START if ready.plan.verb == "START TRANSACTION" else BEGIN)
 
 
 def on_commit(session: Session, ready: Ready, then: Then) -> None:

@@ -343,6 +343,18 @@ class Binder:
             escape = node.expression.name
             node = node.this
             negate = negate != bool(node.args.get("negate"))
+        if isinstance(node.expression, (exp.Any, exp.All)):
+            inner = node.expression.this
+            while isinstance(inner, exp.Paren):
+                inner = inner.this
+            result: Node = _arrays().like_any(
+                self.bind(node.this),
+                self.bind(inner),
+                all_=isinstance(node.expression, exp.All),
+                ignore_case=isinstance(node, exp.ILike),
+                negate=negate,
+            )
+            return result
         value, pattern = self._binary(node)
         ignore_case = isinstance(node, exp.ILike)
         found = operators.like(value, pattern, escape=escape, ignore_case=ignore_case)

@@ -474,6 +474,17 @@ def plan_drop(tree: Any) -> Plan:
     def action(session: SessionLike) -> str:
         found = [(name, newest(session, located(session, name))) for name in names]
         for name, table in found:
+            kind = None
+            if table is None:
+                place = located(session, name)
+                kind = current_catalog(session).kind_of(place.name, place.schema)
+            if kind in ("view", "sequence", "index"):
+                raise CallerMistake(
+                    f'"{name.name}" is not a table',
+                    sqlstate="42809",
+                    hint=f"Use DROP {kind.upper()} to remove {'an' if kind == 'index' else 'a'} "
+                    f"{kind}.",
+                )
             if table is None and not if_exists:
                 raise CallerMistake(f'table "{name.written}" does not exist', sqlstate="42P01")
             if table is not None:

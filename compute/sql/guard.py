@@ -119,7 +119,7 @@ class GuardedPlanner:
         self._need(session, schema, name, "insert")
 
     def _query(self, session: SessionLike, tree: Any) -> None:
-        if isinstance(tree, exp.Command):
+        if isinstance(tree, exp.Command) or tree.find(exp.Into) is not None:
             raise CallerMistake("permission denied for this statement", sqlstate="42501")
         targets: dict[int, str] = {}
         for kind, privilege in (
@@ -151,7 +151,8 @@ class GuardedPlanner:
         known = catalog.find(name, schema) or catalog.view(name, schema)
         if schema != "polarless" and known is None:
             return  # nothing to protect, and the planner says what it is
-        if not self._access.current().allows(self._user, schema or PUBLIC, name, privilege):
+        schema = known.schema if known is not None else schema or PUBLIC
+        if not self._access.current().allows(self._user, schema, name, privilege):
             raise CallerMistake(
                 f"permission denied for table {name}",
                 sqlstate="42501",

@@ -24,6 +24,7 @@ from compute.sql.alter import plan_alter
 from compute.sql.analytics import engine as analytics
 from compute.sql.analytics.change import by_query, plan_change
 from compute.sql.analytics.run import Analytic, AnalyticSource, plan_analytic
+from compute.sql.analytics.views import columns_of
 from compute.sql.binder import Parameters
 from compute.sql.catalog import Catalog, Table, load, own_changes
 from compute.sql.copy import plan_copy
@@ -47,7 +48,7 @@ from compute.sql.plan import (
     command_complete,
 )
 from compute.sql.referring import References, referring_to
-from compute.sql.relation_ddl import plan_relations
+from compute.sql.relation_ddl import plan_relations, read_name
 from compute.sql.role_ddl import plan_roles
 from compute.sql.rowcode import describe
 from compute.sql.select import NotAShape, Output, understand
@@ -59,6 +60,7 @@ from compute.sql.syntax import (
     WORD,
     Token,
     check_length,
+    check_tokens,
     near,
     parse,
     scan,
@@ -394,6 +396,9 @@ class Planner:
         if not statements:
             return Plan("empty")
         own = statements[0][1]
+        check_tokens(text, own)
+        if [token.value for token in own[:1]] == ["create"]:
+            self._check_view(session, text, own)
         plan = (
             plan_wrapped(text, own)
             or plan_roles(own, self.catalog, self._random)
@@ -448,6 +453,8 @@ class Planner:
             raise too_deep() from None
 
     def _select(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
+        if tree.args.get("into"):
+            return self._into(session, tree)
         catalog = self.catalog(session)
         types = tuple(slot.type for slot in parameters.slots)
         try:
@@ -496,6 +503,44 @@ class Planner:
         if isinstance(tree, exp.Select) and tree.args.get("locks"):
             return plan_lock_query(self, session, tree, catalog, parameters, text)
         return plan_analytic(self.duckdb, tree, catalog, parameters, text, version)
+
+    def _check_view(self, session: SessionLike, text: str, tokens: list[Token]) -> None:
+        """CREATE VIEW: its query means something, and replaces only what it may replace."""
+        reader = Reader(tokens)
+        reader.expect("create")
+        replaces = reader.accept("or", "replace")
+        if not (reader.accept("temporary") or reader.accept("temp")):
+            reader.accept("recursive")
+        if not reader.accept("view"):
+            return
+        reader.accept("if", "not", "exists")
+        name = read_name(reader)
+        names: list[str] = []
+        if reader.accept("("):
+            names.append(reader.name())
+            while reader.accept(","):
+                names.append(reader.name())
+            reader.expect(")")
+        if not reader.accept("as") or reader.peek is None:
+            return
+        found = self.prepare(session, text[reader.peek.start : tokens[-1].end]).columns
+        labels = [*names, *(column.name for column in found[len(names) :])]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise CallerMistake(f'column "{label}" specified more than once', sqlstate="42701")
+        catalog = self.catalog(session)
+        view = catalog.view(name.name, name.schema) if replaces else None
+        if view is not None:
+            _check_replaced(columns_of(catalog, view), labels, found)
+
+    def _into(self, session: SessionLike, tree: Any) -> Plan:
+        """SELECT ... INTO table: CREATE TABLE AS under another name."""
+        into, query = tree.args["into"], tree.copy()
+        query.set("into", None)
+        made = exp.Create(this=into.this.copy(), kind="TABLE", expression=query)
+        if into.args.get("temporary"):
+            made.set("properties", exp.Properties(expressions=[exp.TemporaryProperty()]))
+        return plan_create_as(self, made)
 
     def _insert(self, session: SessionLike, tree: Any, parameters: Parameters, text: str) -> Plan:
         catalog = self.catalog(session)
@@ -671,6 +716,20 @@ class Planner:
             analytic.settle()
             scans = analytic.statement.scans
             return ["DuckDB", *(f"  ->  {scan.describe()}" for scan in scans)], None
+
+
+def _check_replaced(old: Any, labels: list[str], found: Sequence[Any]) -> None:
+    if len(labels) < len(old):
+        raise CallerMistake("cannot drop columns from view", sqlstate="42P16")
+    for (name, kind, *_), label, column in zip(old, labels, found):
+        if name != label:
+            raise CallerMistake(
+                f'cannot change name of view column "{name}" to "{label}"', sqlstate="42P16"
+            )
+        if kind.oid != column.oid:
+            raise CallerMistake(
+                f'cannot change data type of view column "{name}"', sqlstate="42P16"
+            )
 
 
 def _no_query(tree: Any) -> Any:

@@ -54,6 +54,8 @@ def plan_relations(text: str, tokens: list[Token]) -> Plan | None:
     reader = Reader(tokens)
     if reader.accept("comment", "on"):
         return _comment(reader)
+    if reader.accept("lock"):
+        return _lock(reader)
     word = tokens[0].value
     if len(tokens) < 2 or word not in ("create", "alter", "drop"):
         return None
@@ -66,6 +68,38 @@ def plan_relations(text: str, tokens: list[Token]) -> Plan | None:
         return _create_view(text, reader, replaces=replaces)
     maker = _MAKERS.get((word, what))
     return None if maker is None or replaces else maker(reader)
+
+
+def _lock(reader: Reader) -> Plan:
+    """LOCK [TABLE] a, b [IN mode MODE]. Modes that keep writers out wait for them; others are void,
+    since readers are never in anybody's way."""
+    reader.accept("table")
+    names = _names(reader)
+    mode = ""
+    if reader.accept("in"):
+        words = []
+        while not reader.accept("mode"):
+            words.append(reader.next().value)
+        mode = " ".join(words)
+    reader.accept("nowait")
+    reader.end()
+
+    def action(session: SessionLike) -> str:
+        if not getattr(session, "explicit", True):
+            raise CallerMistake(
+                "LOCK TABLE can only be used in transaction blocks", sqlstate="25P01"
+            )
+        for written in names:
+            table = ddl.newest(session, ddl.located(session, written))
+            if table is None:
+                raise CallerMistake(
+                    f'relation "{written.written}" does not exist', sqlstate="42P01"
+                )
+            if mode not in ("access share", "row share", "row exclusive"):
+                ddl.lock_table(session, table)
+        return "LOCK TABLE"
+
+    return ddl.ddl_plan("LOCK TABLE", action)
 
 
 # ---------------------------------------------------------------------------------------- sequences

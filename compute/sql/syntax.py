@@ -142,6 +142,63 @@ def _comment_end(text: str, start: int) -> int:
             return position
 
 
+# What may stand behind CREATE, ALTER and DROP, built here or not.
+_OBJECTS: Final = frozenset(
+    """access aggregate cast collation constraint conversion database default domain event extension
+    foreign function global group index language large local materialized operator or owned policy
+    procedure procedural publication recursive role routine rule schema sequence server statistics
+    subscription system table tablespace temp temporary text transform trigger trusted type unique
+    unlogged user view""".split()  # noqa: SIM905
+)
+_AFTER_COMMA: Final = frozenset({",", ")", "from", "where", "group", "order", "having", "limit"})
+_AFTER_AS: Final = frozenset({",", ")", "from", "where"})
+
+
+def check_tokens(text: str, tokens: list[Token]) -> None:
+    """Mistakes that sqlglot reads over. Raises 42601."""
+    first = tokens[0].value if tokens[0].kind == WORD else ""
+    second = tokens[1] if len(tokens) > 1 else None
+    if first in ("create", "alter", "drop") and (
+        second is None or second.kind != WORD or second.value not in _OBJECTS
+    ):
+        raise _near_or_end(text, second)
+    expected = {"insert": "into", "delete": "from"}.get(first)
+    if expected is not None and (second is None or second.value != expected):
+        raise _near_or_end(text, second)
+    for index, token in enumerate(tokens):
+        following = tokens[index + 1] if index + 1 < len(tokens) else None
+        if token.kind == NUMBER:
+            if (
+                following is not None
+                and following.start == token.end
+                and following.kind in (WORD, NUMBER, PARAM)
+            ):
+                raise SyntaxMistake(
+                    "trailing junk after numeric literal at or near "
+                    f'"{text[token.start : following.end]}"',
+                    position=token.start + 1,
+                )
+        elif token.value == ",":
+            before = tokens[index - 1].value if index else "("
+            if following is None or (following.kind != QUOTED and following.value in _AFTER_COMMA):
+                raise _near_or_end(text, following)
+            if before == "(" or (before == "select" and first in ("select", "with", "insert")):
+                raise near(token)
+        elif token.kind == WORD and token.value == "as":
+            if following is None or (following.kind != QUOTED and following.value in _AFTER_AS):
+                raise _near_or_end(text, following)
+        elif token.kind == WORD and token.value == "in" and following is not None:
+            after = tokens[index + 2] if index + 2 < len(tokens) else None
+            if following.value == "(" and after is not None and after.value == ")":
+                raise near(after)
+
+
+def _near_or_end(text: str, token: Token | None) -> SyntaxMistake:
+    if token is not None:
+        return near(token)
+    return SyntaxMistake("syntax error at end of input", position=len(text) + 1)
+
+
 _PREFIXES: Final = frozenset({"not", "-", "+", "~", "@"})
 
 

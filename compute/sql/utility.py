@@ -163,7 +163,8 @@ def _options(reader: Reader) -> TransactionOptions:
 def _begin(reader: Reader) -> Plan:
     if reader.tokens[0].value == "start":
         reader.expect("transaction")
-    elif not reader.accept("work"):
+        return Plan("begin", argument=_options(reader), verb="START TRANSACTION")
+    if not reader.accept("work"):
         reader.accept("transaction")
     return Plan("begin", argument=_options(reader), verb="BEGIN")
 
@@ -399,7 +400,6 @@ _STATEMENTS: Final[dict[str, Callable[[Reader], Plan]]] = {
     "listen": _refused("LISTEN", "Nothing is ever notified here; poll a table instead."),
     "unlisten": _accepted("UNLISTEN"),
     "notify": _refused("NOTIFY", "Write a row to a table that the others poll."),
-    "lock": _refused("LOCK TABLE"),
     "do": _refused("DO"),
     "call": _refused("CALL"),
     "merge": _refused("MERGE"),

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from compute.sql.access import Access, choose
+from compute.sql.analytics.arrays import assign_element
 from compute.sql.binder import Binder, Parameters, Scope
 from compute.sql.casts import ASSIGNMENT, can_cast, cast
 from compute.sql.catalog import Catalog, Table
@@ -410,6 +411,11 @@ def _assignments(
             if len(targets) != len(values):
                 raise SyntaxMistake("number of columns does not match number of values")
         for target, value in zip(targets, values):
+            if isinstance(target, exp.Bracket):
+                index = _column(table, identifier(_bare(target.this)))
+                node = assign_element(binder, binder.column(index), target, value)
+                found.append((index, assigned(table, index, node)))
+                continue
             if isinstance(target, exp.Column) and target.args.get("table"):
                 raise unknown_column(target.args["table"].name, table.name)
             index = _column(table, identifier(_bare(target)))

@@ -32,6 +32,8 @@ from compute.sql.types import (
 )
 from polarless.errors import CallerMistake
 
+DIMENSION_MAX: Final = 1_000_000
+
 if TYPE_CHECKING:
     from compute.sql.analytics.binder import AnalyticBinder
 
@@ -157,6 +159,56 @@ def _several(binder: AnalyticBinder, places: list[Any]) -> Node | None:
             place = operators.arithmetic("+", place, Const(1, INT4))
         nodes.append(place)
     return Strict((value, *nodes), call(_at), element, nullable=True)
+
+
+def assign_element(binder: Any, column: Node, target: Any, value: Any) -> Node:
+    """The array of a column with another element: ``SET a[i] = value``."""
+    element = element_of(column.type)
+    if (
+        element is None
+        or len(target.expressions) != 1
+        or isinstance(target.expressions[0], exp.Slice)
+    ):
+        raise not_supported("this kind of assignment")
+    index = target.expressions[0]
+    place = cast(binder.bind(index), INT4)
+    if isinstance(index, (exp.Literal, exp.Neg)):
+        place = operators.arithmetic("+", place, Const(1, INT4))
+    new = cast(binder.bind(value), element, strength=1)
+    return _loose((column, place, new), _assign, column.type)
+
+
+def _assign(items: list[Any] | None, place: int | None, value: Any) -> list[Any]:
+    if place is None:
+        raise CallerMistake("array subscript in assignment must not be null", sqlstate="22004")
+    found = list(items or ())
+    if place < 1:
+        raise not_supported("an array that begins below 1")
+    if place > DIMENSION_MAX:
+        raise CallerMistake("array size exceeds the maximum allowed", sqlstate="54000")
+    found += [None] * (place - len(found))
+    found[place - 1] = value
+    return found
+
+
+def like_any(value: Node, array: Node, *, all_: bool, ignore_case: bool, negate: bool) -> Node:
+    """``value [NOT] LIKE ANY | ALL (array)``"""
+    array = cast(array, array_type(TEXT)) if array.type is UNKNOWN else array
+    if element_of(array.type) not in STRINGS:
+        raise CallerMistake("op ANY/ALL (array) requires array on right side", sqlstate="42809")
+
+    def decide(text: str, items: list[Any]) -> bool | None:
+        unknown = False
+        for item in _flat(items):
+            if item is None:
+                unknown = True
+                continue
+            matched = operators.like_matcher(item, "\\", ignore_case)(text) is not None
+            if (matched is not negate) is not all_:
+                return not all_
+        return None if unknown else all_
+
+    return Strict((cast(value, TEXT), array), call(decide), BOOL, nullable=True)
 
 
 def _at(items: Any, *places: int) -> Any:

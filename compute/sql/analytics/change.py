@@ -93,6 +93,8 @@ class Change:
                 raise not_supported("this kind of assignment")
             left, right = item.this, item.expression
             pairs = [(left, right)]
+            if isinstance(left, exp.Tuple) and isinstance(right, (exp.Subquery, exp.Select)):
+                right = _split_row(right, len(left.expressions))
             if isinstance(left, exp.Tuple):
                 if not isinstance(right, exp.Tuple):
                     raise not_supported("an assignment of a row other than (a, b) = (x, y)")
@@ -263,6 +265,22 @@ class Change:
             )
 
         return str(returning.transform(number).sql(dialect="postgres").strip())
+
+
+def _split_row(source: Any, count: int) -> Any:
+    """(SELECT x, y ...) as a row of subqueries of one column."""
+    while isinstance(source, exp.Subquery):
+        source = source.this
+    if not isinstance(source, exp.Select) or any(s.is_star for s in source.expressions):
+        raise not_supported("an assignment of this kind of row")
+    if len(source.expressions) != count:
+        raise CallerMistake("number of columns does not match number of values", sqlstate="42601")
+    parts = []
+    for expression in source.expressions:
+        single = source.copy()
+        single.set("expressions", [expression.copy()])
+        parts.append(exp.Subquery(this=single))
+    return exp.Tuple(expressions=parts)
 
 
 def _name_of(source: Any) -> str:

@@ -122,7 +122,7 @@ async def test_schemas_views_and_comments() -> None:
         assert await client.state("SELECT * FROM s.t") == "42P01"
         await client.run("CREATE VIEW v AS SELECT 1 AS one")
         assert await client.state("CREATE TABLE v (id int)") == "42P07"
-        await client.run("CREATE OR REPLACE VIEW v AS SELECT 2 AS two")
+        await client.run("CREATE OR REPLACE VIEW v AS SELECT 2 AS one")
         await client.run("DROP VIEW v")
         assert await client.state("DROP VIEW v") == "42P01"
         await client.run("DROP VIEW IF EXISTS v")
