@@ -276,7 +276,10 @@ def compare(symbol: str, left: Node, right: Node) -> Node:
     """``= <> < <= > >=``."""
     left, right = comparable(symbol, left, right)
     family = left.type.family
-    if family in _ORDERED or (family == "array" and symbol in ("=", "<>")):
+    if family == "interval":
+        # Its length comes first in it; 1 month and 30 days are equal.
+        body = template(f"{{0}}[:16] {COMPARISONS[symbol]} {{1}}[:16]")
+    elif family in _ORDERED or (family == "array" and symbol in ("=", "<>")):
         body = template(f"{{0}} {COMPARISONS[symbol]} {{1}}")
     elif family in ("float", "numeric"):
         # NaN equals itself and is greater than every other number.

@@ -327,6 +327,7 @@ class Planner:
             return None
         current.now_us, current.volatile = session.now_us, False
         try:
+            check_tokens(text, scan(text))
             plan = self._plan_tree(session, text, Parameters(types=shapes.parameter_types(found)))
         except PolarlessError:
             # Perhaps only as a shape; the text as written tells.
@@ -766,7 +767,20 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
     parts: list[str] = []
     position = 0
     for index, token in enumerate(tokens):
-        if token.kind == STRING and index and tokens[index - 1].kind == STRING:
+        if (
+            token.kind == STRING
+            and index
+            and tokens[index - 1].value == "interval"
+            and tokens[index - 1].kind == WORD
+            and position <= tokens[index - 1].start
+            and not any(t.value in _INTERVAL_FIELDS for t in tokens[index + 1 : index + 2])
+        ):
+            # It would take the text apart by rules of its own.
+            value = string_value(token).replace("'", "''")
+            begin = tokens[index - 1].start
+            parts += (text[position:begin], f"CAST('{value}' AS interval)")
+            position = token.end
+        elif token.kind == STRING and index and tokens[index - 1].kind == STRING:
             # Two literals are one if a line ends between them.
             if "\n" not in text[tokens[index - 1].end : token.start]:
                 raise near(token)
@@ -828,6 +842,7 @@ def _for_sqlglot(text: str, tokens: list[Token]) -> str:
     return "".join((*parts, text[position:])) if parts else text
 
 
+_INTERVAL_FIELDS: Final = frozenset({"year", "month", "day", "hour", "minute", "second"})
 _LITERAL_TYPES: Final = frozenset(
     {"date", "timestamp", "timestamptz", "time", "interval", "numeric", "text", "uuid", "json",
      "jsonb", "bytea", "boolean", "bool", "decimal", "varchar", "name"}

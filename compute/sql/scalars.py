@@ -15,6 +15,7 @@ import json
 import re
 import struct
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from compute.sql.environment import current
@@ -293,7 +294,7 @@ def parse_interval(text: str) -> bytes:
     return interval(-months, -days, -micros) if ago else interval(months, days, micros)
 
 
-def _add(total: list[Decimal], count: Decimal, unit: tuple[int, int, int]) -> None:
+def _add(total: list[Any], count: Any, unit: tuple[int, int, int]) -> None:
     """A fraction of a month is days, a fraction of a day is time."""
     months = count * unit[0]
     whole_months = int(months)
@@ -388,8 +389,8 @@ def subtract(left: bytes, right: bytes) -> bytes:
 def scaled(value: bytes, factor: Any) -> bytes:
     """interval * number."""
     months, days, micros = parts(value)
-    number = Decimal(str(factor))
-    total = [Decimal(0), Decimal(0), Decimal(round(micros * number))]
+    number = factor if isinstance(factor, Fraction) else Fraction(str(factor))
+    total: list[Any] = [0, 0, round(micros * number)]
     _add(total, number * months, (1, 0, 0))
     _add(total, number * days, (0, 1, 0))
     return interval(*(int(part) for part in total))
@@ -399,7 +400,7 @@ def divided(value: bytes, factor: Any) -> bytes:
     """interval / number. Raises 22012."""
     if not factor:
         raise CallerMistake("division by zero", sqlstate="22012")
-    return scaled(value, Decimal(1) / Decimal(str(factor)))
+    return scaled(value, 1 / Fraction(str(factor)))
 
 
 def between(left: int, right: int) -> bytes:

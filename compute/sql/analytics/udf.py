@@ -18,7 +18,7 @@ from typing import Any, Final
 from compute.sql import numerics, scalars
 from compute.sql.analytics.leaves import Function, guarded
 from compute.sql.library import jsons
-from compute.sql.types import BY_OID, PARSERS
+from compute.sql.types import BY_OID, INTERVAL, PARSERS
 from polarless.kernel import keycode
 
 _ROOT: Final = Context(prec=60)
@@ -114,7 +114,10 @@ def _printed_key(text: str | None, oid: int) -> bytes | None:
 
 
 # Types whose text does not sort as the value does: oid -> bytes of a value.
-SORT_KEYS: dict[int, Callable[[Any], bytes]] = {}
+SORT_KEYS: dict[int, Callable[[Any], bytes]] = {
+    # The length alone: 1 month and 30 days are equal.
+    INTERVAL.oid: lambda value: bytes(value[:16]),
+}
 
 
 def _made(name: str, python: Callable[..., Any], takes: tuple[str, ...], gives: str) -> Function:
