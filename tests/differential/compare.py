@@ -125,6 +125,23 @@ def difference(text: str, theirs: Outcome, ours: Outcome) -> str:
     return ""
 
 
+_OBJECTS = """
+    select case table_type when 'VIEW' then 'view' else 'table' end, table_schema, table_name
+    from information_schema.tables
+    where table_schema not in ('pg_catalog', 'information_schema', 'polarless')
+    union all select 'sequence', sequence_schema, sequence_name from information_schema.sequences
+    union all select 'schema', nspname, '' from pg_namespace
+    where nspname !~ '^pg_' and nspname not in ('public', 'information_schema', 'polarless')
+"""
+
+
+def clean(connection: psycopg.Connection[Any]) -> None:
+    """Drop what the statements of another file have left."""
+    for kind, schema, name in connection.execute(_OBJECTS).fetchall():
+        place = f'"{schema}"."{name}"' if name else f'"{schema}"'
+        connection.execute(f"drop {kind} if exists {place} cascade".encode())
+
+
 def run(theirs: psycopg.Connection[Any], ours: psycopg.Connection[Any], path: Path) -> list[str]:
     """Run a file on both. Returns what is wrong, a line each."""
     wrong: list[str] = []
