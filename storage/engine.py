@@ -39,6 +39,9 @@ from storage.pages.verdicts import Verdict
 
 log = logging.getLogger(__name__)
 
+# So much of the log below the folded LSN is looked at for verdicts when storage starts.
+VERDICT_BYTES = 4 * 1024 * 1024
+
 # One step of decoding: well under a millisecond.
 INGEST_BYTES = 128 * 1024
 
@@ -94,6 +97,7 @@ class Engine:
         self._early: list[tuple[int, Callable[[], None]]] = []
         self._ingest_due = False
         self._folding_task: asyncio.Task[None] | None = None
+        self._boundaries = examined.boundaries
         prepare(device, cluster, examined)
         self.reader = LogReader(device, examined.segments)
         self.chunk = Chunk(
@@ -137,6 +141,7 @@ class Engine:
         suffices, else beyond it: see `storage.pages.folding`.
         """
         pending, tail = self.pending, self.chunk.durable
+        self._index_verdicts()
         for position, data in self.reader.chunks(pending.folded, tail):
             pending.feed(position, data)
             while pending.step(INGEST_BYTES):
@@ -151,6 +156,17 @@ class Engine:
             self.reader.first, tail, self.chunk.epoch, pending.folded, pending.groups,
         )  # fmt: skip
         self._folding_task = asyncio.get_running_loop().create_task(self.folding.run())
+
+    def _index_verdicts(self) -> None:
+        """Know the last transactions below the folded LSN too: a proxy may still ask for them."""
+        folded = self.pending.folded
+        wanted = max(self.reader.first, folded - VERDICT_BYTES)
+        since = max((at for at in self._boundaries if at <= wanted), default=folded)
+        if since < folded:
+            verdicts = self.pending.verdicts
+            verdicts.since = since
+            for _, data in self.reader.chunks(since, folded):
+                verdicts.index(data)
 
     async def stop(self) -> None:
         """Make durable what was accepted, end folding, write down the end of the log."""

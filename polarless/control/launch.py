@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from polarless.config import HOST, ClusterConfig
-from polarless.control.membership import SERVING, Member, Membership
+from polarless.control.membership import FENCED, HUNG, SERVING, Member, Membership
 from polarless.wire.control import COMPUTE, HOME, MEMORY, PACKAGES, PROXY, STORAGE
 
 RESERVE_MB_MIN: Final = 1024
@@ -74,6 +74,7 @@ def topology(members: Membership, leaving: Iterable[str]) -> dict[str, Any]:
     return {
         "nodes": {member.name: member.sql for member in computes},
         "serving": [member.name for member in computes if member.state == SERVING],
+        "hung": [member.name for member in computes if member.state in (HUNG, FENCED)],
         "draining": [name for name in leaving if name in names],
     }
 

@@ -181,7 +181,7 @@ class Proxy(rpc.Service):
     # Nodes.
 
     def set_topology(self, topology: dict[str, Any]) -> None:
-        """Control's list of compute nodes: ``{"nodes": {name: address}, "serving": [name]}``."""
+        """Control's list: ``{"nodes": {name: address}, "serving": [name], "hung": [name]}``."""
         self._topology = topology
         nodes: dict[str, str] = topology.get("nodes") or {}
         for name, link in list(self.links.items()):
@@ -194,6 +194,11 @@ class Proxy(rpc.Service):
                 self.spawn(link.run())
         for name in topology.get("serving") or ():
             self.links[name].hurry()
+        for name in topology.get("hung") or ():
+            # What it was reading is read elsewhere. A writer is waited for until there is another.
+            link = self.links[name]
+            if link.connected and link is not self._writer:
+                link.abort()
         self._look()
 
     def link_changed(self, link: Link) -> None:

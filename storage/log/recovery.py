@@ -25,7 +25,8 @@ READ_BYTES = 4 * 1024 * 1024
 class Examined:
     """A log that can be opened. ``segments`` are start LSNs; none at all means a new log.
 
-    ``torn_bytes`` stand behind ``tail`` in the newest segment and are no groups.
+    ``torn_bytes`` stand behind ``tail`` in the newest segment and are no groups. ``boundaries`` are
+    LSNs where groups begin, some megabytes apart, ascending.
     """
 
     epoch: int = 0
@@ -35,6 +36,7 @@ class Examined:
     groups: int = 0
     torn_bytes: int = 0
     segments: list[int] = field(default_factory=list)
+    boundaries: list[int] = field(default_factory=list)
 
 
 def examine(
@@ -72,7 +74,7 @@ def examine(
                 f"starts at {start}"
             )
         segment.check_header(device.read(start, 0, segment.HEADER_BYTES), cluster, start)
-        _walk_segment(device, walk, start, size)
+        _walk_segment(device, walk, start, size, result.boundaries)
         torn = start + _data_bytes(size) - walk.end
         if torn and index + 1 < len(found):
             raise CorruptData(
@@ -131,12 +133,15 @@ def _data_bytes(size: int) -> int:
     return max(0, size - segment.HEADER_BYTES)
 
 
-def _walk_segment(device: LogDevice, walk: segment.Walk, start: int, size: int) -> None:
+def _walk_segment(
+    device: LogDevice, walk: segment.Walk, start: int, size: int, boundaries: list[int]
+) -> None:
     """Walk the groups of a segment; ``walk.end`` stays before the first that is not whole."""
     end = start + _data_bytes(size)
     wanted = 0
     while walk.end < end:
         at = walk.end
+        boundaries.append(at)
         byte_count = min(max(READ_BYTES, wanted), end - at)
         data = device.read(start, segment.HEADER_BYTES + at - start, byte_count)
         if len(data) < byte_count:

@@ -41,6 +41,15 @@ class Verdicts:
             self._note_bytes -= len(old)
             self.since = lsn
 
+    def index(self, data: bytes) -> None:
+        """Take whole, checked groups, one behind the other."""
+        offset = 0
+        while (found := redo.read_header(data, offset)) is not None:
+            header, total = found
+            offset += total
+            if header.transaction_id >= redo.PROXIED:
+                self.add(header, data[offset - header.note_bytes : offset])
+
     def ask(self, transaction_id: int, from_lsn: int) -> Verdict:
         """What became of a transaction that began when the log was durable to ``from_lsn``."""
         found = self._found.get(transaction_id)

@@ -71,6 +71,28 @@ class _Crew:
         self.links: dict[str, Link] = {}
 
 
+class _Thread:
+    """A thread of storage that works for a disk: one thing after the other."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._busy_until = 0.0
+
+    def submit(self, work: Any, done: Any) -> None:
+        def finish() -> None:
+            result, failure = None, None
+            try:
+                result = work()
+            except Exception as error:
+                failure = error
+            done(result, failure)
+
+        cluster = self._cluster
+        takes_s = cluster.sync_s * cluster.rng.uniform(0.5, 3.0)
+        self._busy_until = max(self._busy_until, cluster.loop.now) + takes_s
+        cluster.loop.call_at(self._busy_until, finish)
+
+
 class SimCluster:
     """See the module. ``trace`` is a line for each decision, with its virtual time."""
 
@@ -282,21 +304,10 @@ class SimCluster:
         examined, folded = examine_both(device, store.read_state(), CLUSTER, accept_loss_at=None)
         node = StorageNode(self.world, cluster=CLUSTER)
 
-        def submit(work: Any, done: Any) -> None:
-            def finish() -> None:
-                result, failure = None, None
-                try:
-                    result = work()
-                except Exception as error:
-                    failure = error
-                done(result, failure)
-
-            self.loop.call_later(self.sync_s * self.rng.uniform(0.5, 3.0), finish)
-
         engine = Engine(
             self.world.clock, StorageConfig(), cluster=CLUSTER, device=device, store=store,
-            submit_log=submit, submit_pages=submit, examined=examined, folded=folded,
-            on_broken=node.end,
+            submit_log=_Thread(self).submit, submit_pages=_Thread(self).submit, examined=examined,
+            folded=folded, on_broken=node.end,
         )  # fmt: skip
         await engine.start()
         port = await node.serve(engine, "127.0.0.1", config["port"])

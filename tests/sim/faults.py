@@ -116,9 +116,10 @@ class Chaos:
             # It is expelled, and nobody waits for it any longer.
             await asyncio.sleep(EXPELLED_S)
             seconds -= EXPELLED_S
-            before = self.outcome.commits
+            before = self.outcome.commits + self.outcome.transfers
             await asyncio.sleep(seconds)
-            assert self.outcome.commits > before, f"all wait for {process.name}, which is stopped"
+            after = self.outcome.commits + self.outcome.transfers
+            assert after > before, f"all wait for {process.name}, which is stopped"
         else:
             await asyncio.sleep(seconds)
         process.go_on(self.cluster.loop)
