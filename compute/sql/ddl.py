@@ -53,6 +53,7 @@ from compute.sql.environment import lookup_path
 from compute.sql.indexes import check_columns
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import Bound, Params, Plan, SessionLike, command_complete
+from compute.sql.roles import grant_key, load_access
 from compute.sql.select import arg
 from compute.sql.types import SqlType
 from polarless.errors import CallerMistake
@@ -508,11 +509,19 @@ def drop_table(session: SessionLike, catalog: Catalog, table: Table) -> None:
     """A locked table goes, with its indexes and sequences."""
     engine, txn = session.engine, transaction_of(session)
     txn.put(engine.catalog_tree, row_key(table.schema, table.name), None)
+    drop_grants(session, table.schema, table.name)
     for tree in (table.tree, *(index.tree for index in table.indexes)):
         engine.drop_tree(txn, tree)
     for sequence in owned_sequences(catalog, table):
         drop_sequence(session, sequence)
     changed(session)
+
+
+def drop_grants(session: SessionLike, schema: str, name: str) -> None:
+    """Whoever makes a table or view of this name again has granted nothing yet."""
+    txn, tree = transaction_of(session), session.engine.catalog_tree
+    for role in load_access(session.engine).grants.get((schema, name), ()):
+        txn.put(tree, grant_key(schema, name, role), None)
 
 
 def drop_referring(

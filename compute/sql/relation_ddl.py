@@ -413,6 +413,7 @@ def _drop_view(reader: Reader) -> Plan:
                 _missing(session, "view", name, quiet=quiet)
                 continue
             _delete(session, "view", name.schema, name.name)
+            ddl.drop_grants(session, name.schema, name.name)
         return "DROP VIEW"
 
     return ddl.ddl_plan("DROP VIEW", action)
@@ -500,6 +501,7 @@ def empty_schema(session: SessionLike, catalog: Catalog, name: str, *, cascade: 
         ddl.drop_table(session, catalog, table)
     for view in views:
         _delete(session, "view", name, view.name)
+        ddl.drop_grants(session, name, view.name)
     for found in sequences:
         if found.owner is None or found.owner[0] not in tables:
             ddl.drop_sequence(session, found)

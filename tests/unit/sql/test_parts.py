@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from compute.sql.environment import current
+from compute.sql.roles import load_access
 from tests.unit.sql.harness import Database, database
 
 
@@ -96,3 +97,14 @@ async def test_a_table_like_another(db: Database) -> None:
     await client.run("CREATE TABLE bare (LIKE jobs)")
     await client.run("INSERT INTO bare (id) VALUES (1), (1)")
     assert await client.state("INSERT INTO bare (id) VALUES (NULL)") == "23502"
+
+
+async def test_grants_go_with_their_table(db: Database) -> None:
+    client = db.client()
+    await client.run("CREATE ROLE bob")
+    for kind, made in (("TABLE", "(id int)"), ("VIEW", "AS SELECT 1 AS one")):
+        await client.run(f"CREATE {kind} thing {made}")
+        await client.run("GRANT SELECT ON thing TO bob")
+        assert load_access(db.engine).grants[("public", "thing")]
+        await client.run(f"DROP {kind} thing")
+        assert ("public", "thing") not in load_access(db.engine).grants
