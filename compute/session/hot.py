@@ -83,7 +83,7 @@ def serve(session: Session, data: bytes) -> bool:
         or not ready.hot
         or (ready.version != session.engine.catalog_version and ready.version != ANY_VERSION)
         or session.held
-        or session.settings.idle_timeouts
+        or session.settings.long_way
         or (session.failed and not ready.exits)
     ):
         return False

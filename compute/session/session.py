@@ -30,7 +30,7 @@ from compute.session import hot, transactions, waits
 from compute.session.link import Link
 from compute.session.messages import HANDLERS
 from compute.session.positions import locate
-from compute.session.settings import SEVERITIES, Settings
+from compute.session.settings import SEVERITIES, Settings, startup_settings
 from compute.session.statements import drop_portals
 from compute.session.timeouts import Timeouts
 from compute.session.waits import Committing
@@ -84,10 +84,12 @@ class Session(Link):
         self.stats = host.stats
         self.pid = pid
         self.key = key
+        # Whether a handler runs, and with it the settings' environment.
+        self._handling = False
         self.user = startup["user"]
         self.database = startup.get("database") or self.user
         self.settings = Settings(
-            {name: startup[name] for name in startup if name not in ("user", "database")},
+            startup_settings(startup),
             fixed={
                 "session_authorization": self.user,
                 "is_superuser": "on" if superuser else "off",
@@ -150,7 +152,8 @@ class Session(Link):
 
     def _environment_changed(self) -> None:
         """Values are read and printed otherwise: what was planned is planned again."""
-        current.environment = self.settings.environment or USUAL
+        if self._handling:
+            current.environment = self.settings.environment or USUAL
         for prepared in getattr(self, "statements", {}).values():
             prepared.forget_plan()
         own = self.sql.catalog if hasattr(self, "sql") else None
@@ -307,8 +310,9 @@ class Session(Link):
 
     def guarded(self, handler: Handler, body: Any) -> None:
         """Call a handler; park on a `Suspend`, answer an error."""
-        before = current.environment
+        before, outer = current.environment, self._handling
         current.environment = self.settings.environment or USUAL
+        self._handling = True
         try:
             handler(self, body)
         except Suspend as suspend:
@@ -319,6 +323,7 @@ class Session(Link):
             self.fail(self.unexpected(error))
         finally:
             current.environment = before
+            self._handling = outer
 
     def fail(self, error: PolarlessError) -> None:
         """The statement at hand failed: answer, and set the transaction's state."""

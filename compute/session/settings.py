@@ -136,6 +136,35 @@ _CUSTOM_MAX: Final = 100
 _VALUE_BYTES_MAX: Final = 10_000
 
 
+def startup_settings(startup: dict[str, str]) -> dict[str, str]:
+    """The settings of a startup packet, those in ``options`` (``-c name=value``) too.
+
+    Raises `CallerMistake` 42601 for other options.
+    """
+    found = {
+        name: value
+        for name, value in startup.items()
+        if name not in ("user", "database", "options", "replication")
+    }
+    words = [
+        re.sub(r"\\(.)", r"\1", word)
+        for word in re.findall(r"(?:\\.|[^\s\\])+", startup.get("options", ""))
+    ]
+    while words:
+        word = words.pop(0)
+        if word == "-c" and words:
+            word = words.pop(0)
+        elif word.startswith(("-c", "--")):
+            word = word[2:]
+        else:
+            raise CallerMistake(f"invalid command-line argument: {word}", sqlstate="42601")
+        name, mark, value = word.partition("=")
+        if not mark:
+            raise CallerMistake(f"-c {word} requires a value", sqlstate="42601")
+        found[name.replace("-", "_")] = value
+    return found
+
+
 class Settings:
     """One session's settings. ``report(name, value)`` is called when a reported one changes."""
 
@@ -165,7 +194,8 @@ class Settings:
         self.lock_timeout_s = 0.0
         self.idle_in_transaction_s = 0.0
         self.idle_s = 0.0
-        self.idle_timeouts = False
+        # Whether the short way (`compute.session.hot`) would do other than the settings say.
+        self.long_way = False
         self.notices_from = SEVERITIES["NOTICE"]
         self.isolation = "read committed"
         self.read_only = False
@@ -174,6 +204,7 @@ class Settings:
         self._values = dict(self._startup)
         self._refresh()
         self.environment = environment.of_settings(self)
+        self._choose_way()
 
     # Reading.
 
@@ -276,10 +307,15 @@ class Settings:
         if name in REPORTED and now is not None and now != before:
             self._report(REPORTED[name], now)
 
+    def _choose_way(self) -> None:
+        idle = self.idle_in_transaction_s or self.idle_s
+        self.long_way = bool(idle) or self.environment is not None
+
     def _look_around(self) -> None:
         found = environment.of_settings(self)
         if found != self.environment:
             self.environment = found
+            self._choose_way()
             if self._environment_changed is not None:
                 self._environment_changed()
 
@@ -288,7 +324,7 @@ class Settings:
         self.lock_timeout_s = self._seconds("lock_timeout")
         self.idle_in_transaction_s = self._seconds("idle_in_transaction_session_timeout")
         self.idle_s = self._seconds("idle_session_timeout")
-        self.idle_timeouts = bool(self.idle_in_transaction_s or self.idle_s)
+        self._choose_way()
         self.notices_from = _LEVELS[self.show("client_min_messages")]
         self.isolation = self.show("default_transaction_isolation")
         self.read_only = self.show("default_transaction_read_only") == "on"
