@@ -16,14 +16,12 @@ def made(**startup: str) -> Settings:
 
 def test_the_usual_settings_are_no_environment() -> None:
     settings = made()
-    assert settings.environment is None
-    assert not settings.long_way
+    seen = [(settings.environment is None, settings.long_way)]
     settings.set("timezone", "Europe/Berlin")
-    assert settings.environment is not None
-    assert settings.long_way
+    seen.append((settings.environment is None, settings.long_way))
     settings.rollback()
-    assert settings.environment is None
-    assert not settings.long_way
+    seen.append((settings.environment is None, settings.long_way))
+    assert seen == [(True, False), (False, True), (True, False)]
     assert made(timezone="Asia/Tokyo").long_way
 
 
