@@ -22,6 +22,7 @@ from compute.buffer.coherence import ReaderEvents
 from compute.buffer.fetch import Fetcher
 from compute.buffer.frames import FrameCache
 from compute.buffer.writeback import TICK_S, Writeback
+from compute.checking import check_trees
 from compute.membership import Member
 from compute.role import Role
 from compute.server import SqlServer
@@ -123,7 +124,12 @@ class ComputeNode(rpc.Service):
             ping=self.ping,
             status=self.status,
             stop=lambda: self.end(0),
-            methods={"promote": self._promote, "home": self._home, "fenced": self._told_fenced},
+            methods={
+                "promote": self._promote,
+                "home": self._home,
+                "fenced": self._told_fenced,
+                "check": lambda call: self.spawn(self._check(call)),
+            },
         )
 
     # Life.
@@ -246,6 +252,13 @@ class ComputeNode(rpc.Service):
         steps["serving_ms"] = (self.world.clock.now() - start) * 1000
         log.info("promoted to the writer under epoch %s: %s", epoch, steps)
         call.answer(steps)
+
+    async def _check(self, call: rpc.Call) -> None:
+        """Walk every tree."""
+        try:
+            call.answer(await check_trees(self.engine, lambda: self.world.clock.sleep(0)))
+        except PolarlessError as error:
+            call.fail(error)
 
     def _home(self, call: rpc.Call) -> None:
         self.member.new_home(call.args[0], call.args[1])

@@ -267,6 +267,37 @@ def restart(
 
 @app.command()
 @friendly
+def check(
+    node: Annotated[str | None, typer.Argument(help="A compute node; else each of them.")] = None,
+    data: Data = DATA_DEFAULT,
+    json: Json = False,
+) -> None:
+    """Walk every tree as each compute node sees it. Exits with 1 if one is damaged."""
+    from polarless.commands import show
+
+    cluster = _running(data)
+    names = [node] if node else [n.name for n in cluster.nodes() if n.role in ("rw", "ro")]
+    found: dict[str, Any] = {}
+    for name in names:
+        with show.err.status(f"{name} looks at every page"):
+            found[name] = cluster.control.check(name)
+    damaged = any(report["findings"] for report in found.values())
+    if json:
+        show.as_json(found)
+    else:
+        for name, report in found.items():
+            counts = "{trees} trees, {pages} pages, {keys} keys, {versions} versions"
+            show.out.print(f"{name}  {counts.format(**report)}")
+            for text in report["findings"]:
+                show.out.print(f"  damaged: {text}", markup=False)
+            for text in report["unchecked"]:
+                show.out.print(f"  not checked: {text}", markup=False)
+    if damaged:
+        raise typer.Exit(1)
+
+
+@app.command()
+@friendly
 def autoscale(
     what: Annotated[str, typer.Argument(help="on, off or status.")] = "status",
     ro: Annotated[str, typer.Option(help="Readers, from..to.")] = "0..4",

@@ -119,6 +119,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("compute/greeting.py", FLOW),
     ("compute/membership.py", FLOW),
     ("compute/verify.py", FLOW),
+    ("compute/checking.py", FLOW),
     ("compute/node.py", FLOW),
     ("bench/*.py", EDGE),
     ("bench/*/*.py", EDGE),

@@ -7,14 +7,18 @@ in cts; a leaf's keys and rows agree; every page fits its 16 KiB.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from compute.btree.tree import Tree
 from compute.buffer.fetch import PageMiss
 from compute.buffer.waits import resumed
 from polarless.errors import CorruptData
 from polarless.kernel.page import BRANCH, LEAF, Frame, Key, Version, encode
+
+# A page takes some 100 microseconds.
+PAGES_A_TURN: Final = 16
 
 
 class TreeReport(NamedTuple):
@@ -27,11 +31,11 @@ class TreeReport(NamedTuple):
     versions: int
 
 
-async def check(tree: Tree) -> TreeReport:
+async def check(tree: Tree, give_way: Callable[[], Awaitable[None]] | None = None) -> TreeReport:
     """Walk the tree, fetching what is not in the cache. Raises `CorruptData` naming the page.
 
     The tree must not change meanwhile: a parent's promises are compared with children that may be
-    fetched later.
+    fetched later. ``give_way`` is awaited after every few pages.
     """
     seen: set[int] = set()
     depths: set[int] = set()
@@ -42,6 +46,8 @@ async def check(tree: Tree) -> TreeReport:
         if page_id in seen:
             raise CorruptData(f"{tree!r}: page {page_id} is reached twice")
         seen.add(page_id)
+        if give_way is not None and len(seen) % PAGES_A_TURN == 0:
+            await give_way()
         frame = tree._frames.get(page_id)
         while frame is None:
             await resumed(PageMiss(tree._fetcher, page_id, scan=True))

@@ -396,6 +396,11 @@ def _transaction_id(session: SessionLike) -> int:
 
 
 def _clock(session: SessionLike) -> int:
+    # The only time that goes on within a transaction: one that has read it cannot be run again.
+    return session.engine.clock.wall_us() - datetimes.UNIX_EPOCH_US
+
+
+def _statement(session: SessionLike) -> int:
     # Statements are short, and a second clock would differ between a node and its replay.
     return session.now_us - datetimes.UNIX_EPOCH_US
 
@@ -455,7 +460,7 @@ OF_SESSION: Final[dict[str, tuple[SessionSignature, ...]]] = {
     "pg_backend_pid": (SessionSignature((), INT4, _pid),),
     "txid_current": (SessionSignature((), INT8, _transaction_id),),
     "clock_timestamp": (SessionSignature((), TIMESTAMPTZ, _clock),),
-    "statement_timestamp": (SessionSignature((), TIMESTAMPTZ, _clock),),
+    "statement_timestamp": (SessionSignature((), TIMESTAMPTZ, _statement),),
     "nextval": (SessionSignature((TEXT,), INT8, sequences.nextval),),
     "currval": (SessionSignature((TEXT,), INT8, sequences.currval),),
     "lastval": (SessionSignature((), INT8, sequences.lastval),),

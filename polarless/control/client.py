@@ -18,6 +18,7 @@ CALL_S: Final = 2.0
 LONG_CALL_S: Final = 40.0
 # Every node in turn.
 ROLLING_S: Final = 310.0
+CHECK_S: Final = 3600.0
 
 
 class ControlClient:
@@ -92,6 +93,11 @@ class ControlClient:
         """A node's own counters."""
         values: dict[str, Any] = self.call("GET", f"/nodes/{name}")
         return values
+
+    def check(self, name: str) -> dict[str, Any]:
+        """What a compute node finds when it walks every tree."""
+        found: dict[str, Any] = self.call("POST", f"/nodes/{name}/check", deadline_s=CHECK_S)
+        return found
 
     def failover(self, target: str | None = None) -> dict[str, Any]:
         """Make another node the writer; the event that says how it went."""

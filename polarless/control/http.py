@@ -6,6 +6,7 @@
     GET  /status                  what ``polarless status --json`` prints
     GET  /events                  decisions that are kept in memory
     GET  /nodes/NAME              a node's own counters
+    POST /nodes/NAME/check        what is wrong with the trees that a compute node can see
     POST /failover {"to": name?}  the event that says how it went
     POST /scale {"ro": number?, "memory_nodes": number?, "pool_mb": number?}
                                   the same and {"seconds"} once it is so
@@ -80,6 +81,7 @@ class Api:
             ("get", "/status"): self._status,
             ("get", "/events"): self._events,
             ("get", "/nodes/{name}"): self._node,
+            ("post", "/nodes/{name}/check"): self._check,
             ("get", "/autoscale"): self._autoscaling,
             ("post", "/autoscale"): self._autoscale,
             ("post", "/failover"): self._failover,
@@ -130,6 +132,9 @@ class Api:
 
     async def _events(self, request: web.Request) -> web.Response:
         return web.json_response(self._service.events())
+
+    async def _check(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._service.check_node(request.match_info["name"]))
 
     async def _node(self, request: web.Request) -> web.Response:
         return web.json_response(await self._service.node_status(request.match_info["name"]))

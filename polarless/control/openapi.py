@@ -22,6 +22,7 @@ OPERATIONS: Final = (
     Operation("get", "/status", "who is what, and what was decided last", {}),
     Operation("get", "/events", "decisions that are kept in memory, oldest first", {}),
     Operation("get", "/nodes/{name}", "a node's own counters", {}),
+    Operation("post", "/nodes/{name}/check", "walk every tree that a compute node can see", {}),
     Operation("get", "/autoscale", "the policy, and what was seen last", {}),
     Operation(
         "post", "/autoscale", "scale by a policy; without a body by hand",

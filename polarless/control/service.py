@@ -68,6 +68,8 @@ ROTATE_S: Final = 5.0
 RENEW_AFTER_S: Final = 0.2
 # A restart that is asked for waits so long for what is under way.
 WELL_S: Final = 15.0
+# A hundred gigabytes take minutes.
+CHECK_S: Final = 3600.0
 
 
 class Service:
@@ -296,6 +298,14 @@ class Service:
         """A node's own counters."""
         counters: dict[str, Any] = await self.calls.call(name, "status", deadline_s=SMALL_CALL_S)
         return counters
+
+    async def check_node(self, name: str) -> dict[str, Any]:
+        """What a compute node finds when it walks every tree."""
+        member = self.core.members.members.get(name)
+        if member is None or member.kind != COMPUTE:
+            raise CallerMistake(f"{name} is not a compute node", hint="see `polarless status`")
+        found: dict[str, Any] = await self.calls.call(name, "check", deadline_s=CHECK_S)
+        return found
 
     def is_ready(self) -> bool:
         """Whether a query on the URL would succeed now."""
