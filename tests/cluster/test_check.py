@@ -1,4 +1,4 @@
-"""`polarless check`: every tree is whole on every node, with caches and a pool that are too small."""
+"""`polarless check`: all trees are whole on all nodes, with caches and a pool that are small."""
 
 from __future__ import annotations
 
