@@ -78,7 +78,8 @@ async def test_pool_and_memory_nodes_by_number_under_load(running: LocalCluster)
         await asyncio.to_thread(running.scale, pool_mb=4)
         small = pool(running)["pages"]
         assert small <= 2 * (2 * 1024 * 1024 // 16448) < full
-        assert shared_bytes(running) < used / 2
+        # What is lent, and the cells; the pool may have filled that already.
+        assert shared_bytes(running) < 4.25 * 1024 * 1024 < used
         assert await sum_of_all(connection) == expected
         await asyncio.to_thread(running.scale, pool_mb=64)
         await read_until(small + 100)
