@@ -58,6 +58,10 @@ class Clients:
             self.acks.append((began, time.monotonic()))
         await connection.close()
 
+    def first_acked(self, moment: float) -> float:
+        """Seconds from a moment to the first acknowledgement after it."""
+        return min(acked for _, acked in self.acks[-5000:] if acked > moment) - moment
+
     async def first_after(self, moment: float) -> float:
         """Seconds from a moment to the first acknowledgement of a commit that began after it,
         or was under way then and had to be settled."""
@@ -79,6 +83,7 @@ def run(*, quick: bool, tell: Tell, options: dict[str, Any]) -> Result:
 
 async def _run(count: int, tell: Tell) -> Result:
     killed = Row("writer killed, to the first new commit", "ms")
+    paused = Row("the longest pause until all serve again", "ms")
     switched = Row("planned switch, to the first new commit", "ms")
     steps: dict[str, Row] = {
         key: Row(f"of that: {name}", "ms")
@@ -95,23 +100,27 @@ async def _run(count: int, tell: Tell) -> Result:
         await asyncio.sleep(0.5)
         for number in range(count):
             tell("killing the writer", number / (2 * count))
+            # Looked up before: what is measured begins with the signal.
+            victim = await asyncio.to_thread(cluster.node, "rw")
             wall, moment = time.time(), time.monotonic()
-            await asyncio.to_thread(cluster.kill, "rw")
-            killed.ours.append(1000 * await clients.first_after(moment))
+            cluster.kill(victim)
             await asyncio.to_thread(cluster.wait_until_serving, 30)
-            _steps(cluster.events(), steps, wall)
+            begin, end = await _longest_pause(clients, moment)
+            paused.ours.append(1000 * (end - begin))
+            decided = _steps(cluster.events(), steps, wall)
+            # What is acknowledged before the decision was committed before the signal.
+            killed.ours.append(1000 * clients.first_acked(moment + decided) + 1000 * decided)
         for number in range(count):
             tell("switching", 0.5 + number / (2 * count))
             moment = time.monotonic()
-            switching = asyncio.to_thread(cluster.failover)
-            task = asyncio.create_task(switching)
-            gap = await _longest_gap(clients, moment, task)
-            switched.ours.append(1000 * gap)
+            await asyncio.to_thread(cluster.failover)
+            begin, end = await _longest_pause(clients, moment)
+            switched.ours.append(1000 * (end - begin))
             await asyncio.to_thread(cluster.wait_until_serving, 30)
         await clients.stop()
     finally:
         await asyncio.to_thread(cluster.stop)
-    rows = [killed, *steps.values(), switched]
+    rows = [killed, *steps.values(), paused, switched]
     for row in rows:
         row.ours = [round(value, 2) for value in row.ours]
         row.notes["worst"] = max(row.ours, default=0.0)
@@ -120,15 +129,15 @@ async def _run(count: int, tell: Tell) -> Result:
     return Result("failover", rows, {"failovers": count, "clients": WRITERS})
 
 
-async def _longest_gap(clients: Clients, moment: float, task: asyncio.Task[Any]) -> float:
-    await task
+async def _longest_pause(clients: Clients, moment: float) -> tuple[float, float]:
+    """Begin and end of the longest time without an acknowledgement since a moment."""
     await clients.first_after(time.monotonic())
     acks = sorted(acked for _, acked in clients.acks if acked > moment - 0.05)
-    return max((b - a for a, b in itertools.pairwise(acks)), default=0.0)
+    return max(itertools.pairwise(acks), key=lambda pair: pair[1] - pair[0])
 
 
-def _steps(events: list[dict[str, Any]], rows: dict[str, Row], killed_at: float) -> None:
-    """Control's own account of the last failover."""
+def _steps(events: list[dict[str, Any]], rows: dict[str, Row], killed_at: float) -> float:
+    """Control's own account of the last failover; seconds from the signal to its decision."""
     from datetime import datetime
 
     for event in reversed(events):
@@ -138,8 +147,10 @@ def _steps(events: list[dict[str, Any]], rows: dict[str, Row], killed_at: float)
                     row.ours.append(event["steps"][key])
         if event["event"] == "promote":
             decided = datetime.fromisoformat(event["at"]).timestamp()
-            rows["detected"].ours.append(max(0.0, 1000 * (decided - killed_at)))
-            return
+            seconds = max(0.0, decided - killed_at)
+            rows["detected"].ours.append(1000 * seconds)
+            return seconds
+    return 0.0
 
 
 def median(values: list[float]) -> float:
