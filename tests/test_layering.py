@@ -106,7 +106,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("compute/txn/*.py", CORE),
     ("compute/sql/*.py", FLOW),
     # DuckDB is a library with threads of its own: no clock, no file, no socket.
-    ("compute/sql/library/*.py", CORE),
+    ("compute/sql/builtins/*.py", CORE),
     ("compute/sql/analytics/*.py", FLOW),
     ("compute/sql/catalogs/*.py", FLOW),
     ("compute/session/limits.py", CORE),

@@ -13,6 +13,8 @@ from typing import Any, Final
 from sqlglot import exp
 
 from compute.sql import functions, operators, scalars, symbols
+from compute.sql.builtins import times
+from compute.sql.builtins.texts import unistr
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalog import Table
 from compute.sql.expressions import (
@@ -27,8 +29,6 @@ from compute.sql.expressions import (
     ParamSlot,
     call,
 )
-from compute.sql.library import times
-from compute.sql.library.texts import unistr
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column, unknown_type
 from compute.sql.numerics import parse_numeric
 from compute.sql.syntax import identifier

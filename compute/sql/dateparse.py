@@ -13,21 +13,20 @@ from compute.sql.environment import current
 from compute.sql.zones import Zone
 from polarless.errors import CallerMistake
 
-_MONTH_NAMES: Final = (
-    "january", "february", "march", "april", "may", "june", "july", "august", "september",
-    "october", "november", "december",
+MONTH_NAMES: Final = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
 )  # fmt: skip
-_DAY_NAMES: Final = (
-    "sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
+DAY_NAMES: Final = (
+    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 )  # fmt: skip
+_days = [name.lower() for name in DAY_NAMES]
 MONTHS: Final = {
-    **{name[:3]: number for number, name in enumerate(_MONTH_NAMES, 1)},
-    **{name: number for number, name in enumerate(_MONTH_NAMES, 1)},
+    **{name[:3].lower(): number for number, name in enumerate(MONTH_NAMES, 1)},
+    **{name.lower(): number for number, name in enumerate(MONTH_NAMES, 1)},
     "sept": 9,
 }
-_DAYS: Final = frozenset(
-    {*_DAY_NAMES, *(name[:3] for name in _DAY_NAMES), "tues", "weds", "thur", "thurs"}
-)
+_DAYS: Final = frozenset({*_days, *(name[:3] for name in _days), "tues", "weds", "thur", "thurs"})
 _TOKEN = re.compile(
     r"""[\s,]+
     |(?P<clock>[Tt]?\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.\d*)?)?)

@@ -12,6 +12,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compute.sql import datetimes, numerics, scalars, sequences, waiting
+from compute.sql.builtins import formats, jsons, numbers, regexes, texts, times
+from compute.sql.builtins.signatures import Signature, Table, matching
+from compute.sql.builtins.signatures import make as make_call
 from compute.sql.casts import cast
 from compute.sql.environment import current
 from compute.sql.expressions import (
@@ -26,9 +29,6 @@ from compute.sql.expressions import (
     call,
     template,
 )
-from compute.sql.library import formats, jsons, numbers, regexes, texts, times
-from compute.sql.library.signatures import Signature, Table, matching
-from compute.sql.library.signatures import make as make_call
 from compute.sql.mistakes import out_of_range
 from compute.sql.operators import AlwaysKnown
 from compute.sql.types import (

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from compute.sql import operators
+from compute.sql.builtins import jsons, numbers
+from compute.sql.builtins.patterns import matches, matches_any_case
+from compute.sql.builtins.signatures import make, matching
 from compute.sql.casts import NUMBER_RANK, cast
 from compute.sql.expressions import Node, Strict, call, template
-from compute.sql.library import jsons, numbers
-from compute.sql.library.patterns import matches, matches_any_case
-from compute.sql.library.signatures import make, matching
 from compute.sql.operators import no_operator
 from compute.sql.types import BOOL, JSONB, STRINGS, TEXT, UNKNOWN, display
 from polarless.errors import CallerMistake

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,12 +39,18 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def stubs(stub_packages: Path, data: Path) -> Iterator[LocalCluster]:
     """A running cluster of stub nodes: control is real, the tiers are not, and no proxy."""
-    cluster = LocalCluster(data, proxies=0)
+    with running_cluster(data, proxies=0) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def running_cluster(data: Path, **settings: Any) -> Iterator[LocalCluster]:
+    """A cluster that serves; what happened is printed for whoever reads a failure."""
+    cluster = LocalCluster(data, **settings)
     try:
         cluster.start()
         yield cluster
     finally:
-        # For whoever reads a failure.
         for event in cluster.events():
             print(event["at"][11:23], event["event"], event["node"], event["text"])
         cluster.stop()

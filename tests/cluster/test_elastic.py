@@ -14,7 +14,7 @@ import pytest
 from polarless.local import LocalCluster, Node
 from polarless.net.datadir import shared_memory_names
 from polarless.net.processes import ProcessId, find_processes
-from tests.cluster.conftest import assert_nothing_left
+from tests.cluster.conftest import assert_nothing_left, running_cluster
 from tests.cluster.ledger import Ledger
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -25,15 +25,8 @@ ROWS = 20_000
 @pytest.fixture
 def running(data: Path) -> Iterator[LocalCluster]:
     """A cluster whose caches hold a part of the data, so that reads go to the pool."""
-    cluster = LocalCluster(data, ro=1, pool_mb=64, cache_mb=4)
-    try:
-        cluster.start()
+    with running_cluster(data, ro=1, pool_mb=64, cache_mb=4) as cluster:
         yield cluster
-    finally:
-        for event in cluster.events():
-            print(event["at"][11:23], event["event"], event["node"], event["text"])
-        cluster.stop()
-    assert_nothing_left(cluster)
 
 
 def pool(cluster: LocalCluster) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from polarless.errors import PolarlessError
 from polarless.local import LocalCluster, Node
-from tests.cluster.conftest import assert_nothing_left
+from tests.cluster.conftest import running_cluster
 from tests.cluster.ledger import Ledger
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -23,16 +23,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def running(data: Path) -> Iterator[LocalCluster]:
-    cluster = LocalCluster(data, ro=2, verify=True)
-    try:
-        cluster.start()
+    with running_cluster(data, ro=2, verify=True) as cluster:
         yield cluster
-    finally:
-        # For whoever reads a failure.
-        for event in cluster.events():
-            print(event["at"][11:23], event["event"], event["node"], event["text"])
-        cluster.stop()
-    assert_nothing_left(cluster)
 
 
 async def replaced(cluster: LocalCluster, victim: Node) -> None:

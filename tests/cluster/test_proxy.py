@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from polarless.local import LocalCluster
-from tests.cluster.conftest import assert_nothing_left
+from tests.cluster.conftest import assert_nothing_left, running_cluster
 from tests.cluster.ledger import Ledger
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -26,15 +26,8 @@ needs_pgbench = pytest.mark.skipif(shutil.which("pgbench") is None, reason="pgbe
 
 @pytest.fixture
 def running(data: Path) -> Iterator[LocalCluster]:
-    cluster = LocalCluster(data, ro=2)
-    try:
-        cluster.start()
+    with running_cluster(data, ro=2) as cluster:
         yield cluster
-    finally:
-        for event in cluster.events():
-            print(event["at"][11:23], event["event"], event["node"], event["text"])
-        cluster.stop()
-    assert_nothing_left(cluster)
 
 
 def pgbench(url: str, *arguments: str) -> list[str]:

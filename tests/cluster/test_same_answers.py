@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from polarless.local import LocalCluster
-from tests.cluster.conftest import assert_nothing_left
+from tests.cluster.conftest import running_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -28,15 +28,8 @@ STATEMENTS_EACH = 120
 @pytest.fixture
 def running(data: Path) -> Iterator[LocalCluster]:
     """Caches that hold a part of the rows."""
-    cluster = LocalCluster(data, ro=2, pool_mb=16, cache_mb=4)
-    try:
-        cluster.start()
+    with running_cluster(data, ro=2, pool_mb=16, cache_mb=4) as cluster:
         yield cluster
-    finally:
-        for event in cluster.events():
-            print(event["at"][11:23], event["event"], event["node"], event["text"])
-        cluster.stop()
-    assert_nothing_left(cluster)
 
 
 class Workload:

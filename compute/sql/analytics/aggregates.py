@@ -25,9 +25,9 @@ from compute.sql.analytics.carriers import (
 )
 from compute.sql.analytics.leaves import Leaf, evaluate, is_fixed
 from compute.sql.analytics.lower import Lowered, convert, key_of, quoted
+from compute.sql.builtins import jsons
 from compute.sql.casts import NUMBER_RANK, cast
 from compute.sql.expressions import Node
-from compute.sql.library import jsons
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.operators import AlwaysKnown
 from compute.sql.types import (

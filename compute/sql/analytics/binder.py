@@ -19,10 +19,10 @@ from compute.sql.analytics.lower import Lowering, key_of
 from compute.sql.analytics.scopes import Level, Relation, Star, find_column, missing
 from compute.sql.analytics.setreturning import SETS
 from compute.sql.binder import _BARE_FUNCTIONS, Binder, Parameters, Scope, _arguments, function_name
+from compute.sql.builtins import jsons
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalogs import functions as catalog_functions
 from compute.sql.expressions import Const, Node
-from compute.sql.library import jsons
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier
 from compute.sql.types import BOOL, FLOAT8, JSONB, TEXT, UNKNOWN, UUID

@@ -13,11 +13,11 @@ from compute.sql import numerics, scalars
 from compute.sql.analytics.carriers import Carrier
 from compute.sql.analytics.leaves import Leaf
 from compute.sql.arraytypes import array_of
+from compute.sql.builtins import jsons, regexes, texts
+from compute.sql.builtins.signatures import Signature, loose, matching, plain
+from compute.sql.builtins.signatures import make as make_call
 from compute.sql.casts import cast
 from compute.sql.expressions import Node, Strict, call
-from compute.sql.library import jsons, regexes, texts
-from compute.sql.library.signatures import Signature, loose, matching, plain
-from compute.sql.library.signatures import make as make_call
 from compute.sql.types import (
     DATE,
     INTERVAL,

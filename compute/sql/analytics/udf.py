@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from compute.sql import numerics, scalars
 from compute.sql.analytics.leaves import Function, guarded
-from compute.sql.library import jsons
+from compute.sql.builtins import jsons
 from compute.sql.types import BY_OID, INTERVAL, PARSERS
 from polarless.kernel import keycode
 

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 from compute.sql import scalars
+from compute.sql.builtins.signatures import Table, maybe, plain
+from compute.sql.builtins.texts import TEXTS
 from compute.sql.casts import cast
 from compute.sql.expressions import Node, Strict, call
-from compute.sql.library.signatures import Table, maybe, plain
-from compute.sql.library.texts import TEXTS
 from compute.sql.operators import AlwaysKnown
 from compute.sql.types import (
     BOOL,

@@ -11,11 +11,11 @@ from decimal import Decimal
 from typing import Any, Final
 
 from compute.sql import datetimes, numerics, scalars
-from compute.sql.dateparse import MONTHS
+from compute.sql.builtins.signatures import Table, maybe
+from compute.sql.builtins.times import _iso
+from compute.sql.dateparse import DAY_NAMES, MONTH_NAMES, MONTHS
 from compute.sql.datetimes import DAY_US
 from compute.sql.environment import current
-from compute.sql.library.signatures import Table, maybe
-from compute.sql.library.times import _iso
 from compute.sql.types import (
     DATE,
     FLOAT4,
@@ -30,13 +30,6 @@ from compute.sql.types import (
 )
 from polarless.errors import CallerMistake
 
-_MONTH_NAMES: Final = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip
-_DAY_NAMES: Final = (
-    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
-)  # fmt: skip
 _ROMAN: Final = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
 _FIELDS: Final = (
     "Y,YYY", "YYYY", "YYY", "YY", "Y", "IYYY", "IYY", "IY", "I", "MONTH", "Month", "month", "MON",
@@ -224,9 +217,9 @@ def _date_field(moment: _Moment, name: str, fill: bool) -> str:
     if moment.span and upper not in ("MONTH", "MON", "RM", "Q"):
         return ""
     if upper == "MONTH":
-        return _cased(_MONTH_NAMES[moment.month - 1], name, 9, fill)
+        return _cased(MONTH_NAMES[moment.month - 1], name, 9, fill)
     if upper == "MON":
-        return _cased(_MONTH_NAMES[moment.month - 1][:3], name, 3, fill)
+        return _cased(MONTH_NAMES[moment.month - 1][:3], name, 3, fill)
     if upper == "RM":
         return _cased(_ROMAN[moment.month - 1], name, 4, fill)
     if name == "Q":
@@ -241,9 +234,9 @@ def _week_field(moment: _Moment, name: str, fill: bool) -> str:
     of_year = moment.days - first + 1
     iso_year, iso_week = _iso(moment.days)
     if upper == "DAY":
-        return _cased(_DAY_NAMES[of_week], name, 9, fill)
+        return _cased(DAY_NAMES[of_week], name, 9, fill)
     if upper == "DY":
-        return _cased(_DAY_NAMES[of_week][:3], name, 3, fill)
+        return _cased(DAY_NAMES[of_week][:3], name, 3, fill)
     if name == "D":
         return str(of_week + 1)
     if name == "ID":

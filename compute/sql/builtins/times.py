@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 from compute.sql import datetimes, numerics, scalars, zones
+from compute.sql.builtins.signatures import Table, maybe, plain
 from compute.sql.datetimes import DAY_US, INFINITY, MINUS_INFINITY
 from compute.sql.environment import current
-from compute.sql.library.signatures import Table, maybe, plain
 from compute.sql.types import (
     BOOL,
     CLOCK,

@@ -12,7 +12,7 @@ from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from typing import Any, Final
 
 from compute.sql import numerics
-from compute.sql.library.signatures import Signature, Table, plain
+from compute.sql.builtins.signatures import Signature, Table, plain
 from compute.sql.mistakes import division_by_zero, out_of_range
 from compute.sql.types import FLOAT8, INT2, INT4, INT8, INT_BOUNDS, NUMERIC, SqlType
 from polarless.errors import CallerMistake

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from compute.sql.library.patterns import compiled
-from compute.sql.library.signatures import Table, loose, maybe, plain
-from compute.sql.library.texts import TEXTS, checked
+from compute.sql.builtins.patterns import compiled
+from compute.sql.builtins.signatures import Table, loose, maybe, plain
+from compute.sql.builtins.texts import TEXTS, checked
 from compute.sql.types import BOOL, INT4, TEXT
 from polarless.errors import CallerMistake
 

@@ -10,7 +10,7 @@ import unicodedata
 from typing import Any, Final
 
 from compute.sql.arraytypes import array_of
-from compute.sql.library.signatures import Table, loose, plain
+from compute.sql.builtins.signatures import Table, loose, plain
 from compute.sql.mistakes import SyntaxMistake
 from compute.sql.types import BOOL, BYTEA, INT4, INT8, NAME, TEXT, SqlType
 from polarless.errors import CallerMistake
