@@ -10,11 +10,10 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
 
 from tests.sim.mutants import MUTANTS
 from tests.sim.outcome import Outcome
-from tests.sim.worker import Job, run_job, run_jobs
+from tests.sim.worker import Job, run_jobs
 
 # A bug that takes longer is not found.
 MUTANT_SEEDS_MAX = 60
@@ -35,15 +34,16 @@ def main() -> int:
         names = [name for name in MUTANTS if (options.mutant or "") in name]
         return _mutants(names, options.jobs, options.json)
     if options.seed is not None:
-        _, outcome, seconds = run_job(Job(options.seed, options.mutant, 600))
+        began = time.monotonic()
+        ((_, outcome),) = run_jobs([Job(options.seed, options.mutant, 600)], 1)
         if options.trace:
             print("\n".join(outcome.trace))
-        return _report([outcome], seconds, options.json)
+        return _report([outcome], time.monotonic() - began, options.json)
     first, _, last = options.seeds.partition("..")
     jobs = [Job(seed) for seed in range(int(first), int(last or first) + 1)]
     began = time.monotonic()
     outcomes: list[Outcome] = []
-    for _, outcome, _ in run_jobs(jobs, options.jobs):
+    for _, outcome in run_jobs(jobs, options.jobs):
         outcomes.append(outcome)
         if outcome.problem and not options.json:
             print(f"seed {outcome.seed}: {outcome.problem}", flush=True)
@@ -52,26 +52,27 @@ def main() -> int:
 
 
 def _mutants(names: list[str], count: int, as_json: bool) -> int:
-    """All bugs, each with seed after seed until it is found."""
+    """All bugs, each with seed after seed until it is found.
+
+    A seed counts that is clean without the bug; one that does not end finds nothing.
+    """
     needed: dict[str, int] = {}
     seen: dict[str, str] = {}
-
-    def jobs() -> Iterator[Job]:
-        for seed in range(1, MUTANT_SEEDS_MAX + 1):
-            for name in names:
-                if name not in needed:
-                    yield Job(seed, name)
-
-    # Not more at a time than there are processors: a bug that is found needs no more seeds.
-    queue = jobs()
-    while batch := [job for job, _ in zip(queue, range(count), strict=False)]:
-        for job, outcome, _ in run_jobs(batch, count):
-            name = job.mutant or ""
-            if outcome.problem and name not in needed:
-                needed[name], seen[name] = job.seed, outcome.problem
+    for seed in range(1, MUTANT_SEEDS_MAX + 1):
+        missing = [name for name in names if name not in needed]
+        if not missing:
+            break
+        ((_, clean),) = run_jobs([Job(seed)], 1)
+        if clean.problem:
+            print(f"seed {seed} fails without any bug: {clean.problem}", file=sys.stderr)
+            continue
+        for job, outcome in run_jobs([Job(seed, name) for name in missing], count):
+            if outcome.problem and not outcome.gave_up:
+                name = job.mutant or ""
+                needed[name], seen[name] = seed, outcome.problem
                 if not as_json:
-                    print(f"{job.seed:>4}  {name}: {outcome.problem[:90]}", flush=True)
-        _progress(f"{len(needed)} of {len(names)} found, seed {batch[-1].seed}")
+                    print(f"{seed:>4}  {name}: {outcome.problem[:90]}", flush=True)
+        _progress(f"{len(needed)} of {len(names)} found, seed {seed}")
     missing = [name for name in names if name not in needed]
     if as_json:
         print(json.dumps({"found": needed, "seen": seen, "missing": missing}))

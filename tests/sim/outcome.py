@@ -15,3 +15,5 @@ class Outcome:
     transfers: int = 0
     audits: int = 0
     problem: str = ""
+    # It did not end, so it says nothing of what was looked for.
+    gave_up: bool = False
