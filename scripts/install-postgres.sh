@@ -3,7 +3,11 @@
 #
 # The tests drive polarless with pgbench and psql, and compare answers and speed with a real
 # PostgreSQL. Nothing is done where all of it is found; elsewhere it is installed with apt-get, as
-# root or through sudo. No database cluster is created and no service is left running.
+# root or through sudo. No database cluster is created and no service is started.
+#
+# sysbench (a test and benchmarks) and redis-server (a benchmark) are installed along, each where it
+# is missing. Without them those who need them are skipped, and nothing here fails for it. A demo
+# needs neither: --optional alone never installs them where PostgreSQL is complete.
 #
 #   scripts/install-postgres.sh             fails under CI=true if it cannot be had, else warns
 #   scripts/install-postgres.sh --optional  only ever warns
@@ -32,21 +36,64 @@ give_up() {
     exit 0
 }
 
-complete && exit 0
+missing=()
+command -v sysbench >/dev/null || missing+=(sysbench)
+command -v redis-server >/dev/null || missing+=(redis-server)
 
-command -v apt-get >/dev/null || give_up "PostgreSQL is not complete here, and there is no apt-get"
+complete && { [ "$optional" = yes ] || [ ${#missing[@]} -eq 0 ]; } && exit 0
 
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null && sudo -n true 2>/dev/null ||
-        give_up "PostgreSQL is not complete here, and installing it needs root or sudo"
+# Whether packages can be installed here; says why not in $why.
+can_install() {
+    why="there is no apt-get"
+    command -v apt-get >/dev/null || return 1
+    as_root=()
+    [ "$(id -u)" -eq 0 ] && return 0
+    why="installing needs root or sudo"
+    command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
     as_root=(sudo -n)
-fi
+}
 
+# Nothing but runlevel 1 is said to be on, where no service starts by itself.
 apt() {
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get -y -q -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120 "$@" >&2
 }
+
+# redis-server's package starts it, now and at each boot. What is wanted is the program: systemd is
+# kept from the unit while it is installed, and afterwards it is left switched off.
+install_redis() {
+    local mask=/etc/systemd/system/redis-server.service result=0
+    [ -e "$mask" ] && mask=
+    [ -z "$mask" ] || "${as_root[@]}" ln -s /dev/null "$mask" || return 1
+    apt install --no-install-recommends redis-server || result=1
+    [ -z "$mask" ] || "${as_root[@]}" rm -f "$mask"
+    [ $result -eq 1 ] || "${as_root[@]}" update-rc.d redis-server disable >&2 || true
+    return $result
+}
+
+install_missing() {
+    local name
+    for name in "${missing[@]}"; do
+        if [ "$name" = redis-server ]; then
+            install_redis
+        else
+            apt install --no-install-recommends "$name"
+        fi || echo "install-postgres: no $name; what needs it is skipped" >&2
+    done
+}
+
+if complete; then
+    if can_install; then
+        echo "install-postgres: installing ${missing[*]}" >&2
+        apt update || true
+        install_missing
+    else
+        echo "install-postgres: without ${missing[*]}, as $why; what needs it is skipped" >&2
+    fi
+    exit 0
+fi
+
+can_install || give_up "PostgreSQL is not complete here, and $why"
 
 echo "install-postgres: installing PostgreSQL's server, client and contrib" >&2
 apt update || give_up "apt-get update failed"
@@ -60,7 +107,6 @@ trap '"${as_root[@]}" rm -f "$no_cluster"' EXIT
 
 apt install --no-install-recommends postgresql postgresql-client postgresql-contrib ||
     give_up "apt-get install failed"
-# A second load generator, used by the benchmarks only.
-apt install --no-install-recommends sysbench || echo "install-postgres: no sysbench" >&2
+install_missing
 
 complete || give_up "installed, but psql, pgbench or the server is still missing"
