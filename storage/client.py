@@ -316,6 +316,15 @@ class StorageClient(rpc.Service):
             pages += [_page(answer) for answer in answers]
         return pages
 
+    async def page_lsns(
+        self, page_ids: Sequence[int], as_of: int, *, deadline_s: float = 5.0
+    ) -> list[int]:
+        """The LSNs that up to `PAGE_LSNS_MAX` pages have as of a durable LSN.
+
+        0: there is no such page then, or it is too late to tell.
+        """
+        return list(await self._call(wire.PAGE_LSNS, list(page_ids), as_of, deadline_s=deadline_s))
+
     async def read_log(
         self, from_lsn: int, max_bytes: int = wire.READ_LOG_BYTES_MAX, *, deadline_s: float = 10.0
     ) -> tuple[bytes, int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from polarless.config import StorageConfig
@@ -239,6 +239,10 @@ class Engine:
     def read_page(self, page_id: int, as_of: int) -> Answer:
         """The answer of `polarless.wire.storage`; only inside `when_ingested`."""
         return self.pages.read(page_id, as_of)
+
+    def page_lsns(self, page_ids: Sequence[int], as_of: int) -> list[int]:
+        """The answer of `polarless.wire.storage`; only inside `when_ingested`."""
+        return self.pages.lsns(page_ids, as_of)
 
     def verdict(self, transaction_id: int, from_lsn: int) -> Verdict:
         """What became of a proxied transaction; only inside `when_ingested` of the tail."""

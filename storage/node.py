@@ -33,6 +33,7 @@ class StorageNode(rpc.Service):
             wire.FENCE: self._fence,
             wire.READ_PAGE: self._read_page,
             wire.READ_PAGES: self._read_pages,
+            wire.PAGE_LSNS: self._page_lsns,
             wire.READ_LOG: self._read_log,
             wire.VERDICT: self._verdict,
             wire.TAIL: lambda call: call.answer(self.engine.tail()),
@@ -130,6 +131,16 @@ class StorageNode(rpc.Service):
         _ints(ids, len(ids))
         read = self.engine.read_page
         self._read(call, as_of, lambda: [read(page_id, as_of) for page_id in ids])
+
+    def _page_lsns(self, call: rpc.Call) -> None:
+        if len(call.args) != 2 or not isinstance(call.args[0], tuple):
+            raise RemoteProtocolError("page_lsns takes ([page ids], as of)")
+        ids = call.args[0]
+        (as_of,) = _ints(call.args[1:], 1)
+        if len(ids) > wire.PAGE_LSNS_MAX:
+            raise RemoteProtocolError(f"{len(ids)} pages at once, at most {wire.PAGE_LSNS_MAX}")
+        _ints(ids, len(ids))
+        self._read(call, as_of, lambda: self.engine.page_lsns(ids, as_of))
 
     def _read(self, call: rpc.Call, as_of: int, read: Callable[[], Any]) -> None:
         def answer() -> None:

@@ -19,6 +19,9 @@ append; only a compute or control may fence. WELCOME fields: ``epoch``, ``tail``
                 The page exactly as of that LSN, which must be durable. "newer": storage has folded
                 beyond it, up to that LSN at least; take a newer mark and ask again.
     read_pages  ([page ids], as of) -> [the same for each]                 at most 64
+    page_lsns   ([page ids], as of) -> [LSN for each]                      at most 256
+                The LSN that the page has as of that LSN; 0 if there is no such page then, or if
+                storage has folded beyond it.
     read_log    (from LSN, max bytes) -> [groups: bytes, next LSN]
                 Whole durable groups; at least one if there is one. `CallerMistake` below the first
                 LSN that is kept.
@@ -42,6 +45,7 @@ FENCE: Final = "fence"
 ANNOUNCE: Final = "announce"
 READ_PAGE: Final = "read_page"
 READ_PAGES: Final = "read_pages"
+PAGE_LSNS: Final = "page_lsns"
 READ_LOG: Final = "read_log"
 VERDICT: Final = "verdict"
 TAIL: Final = "tail"
@@ -55,6 +59,7 @@ ABSENT: Final = "absent"
 
 ROLES: Final = frozenset({"compute", "control", "home", "tool"})
 READ_PAGES_MAX: Final = 64
+PAGE_LSNS_MAX: Final = 256
 # One answer of read_log holds the loop for as long as its groups are checked.
 READ_LOG_BYTES_MAX: Final = 1024 * 1024
 

@@ -131,6 +131,10 @@ class MemoryPages:
     def read(self, page_id: int) -> bytes | None:
         return self.pages.get(page_id)
 
+    def heads(self, page_ids: Sequence[int], byte_count: int) -> list[bytes | None]:
+        images = [self.pages.get(page_id) for page_id in page_ids]
+        return [None if image is None else image[:byte_count] for image in images]
+
     def read_state(self) -> bytes | None:
         return self.state
 

@@ -67,6 +67,18 @@ class PageLmdb:
         except lmdb.Error as error:
             raise CorruptData(f"page {page_id}: the page store is damaged: {error}") from error
 
+    def heads(self, page_ids: Sequence[int], byte_count: int) -> list[bytes | None]:
+        heads: list[bytes | None] = []
+        page_id = 0
+        try:
+            with self._env.begin(buffers=True) as transaction:
+                for page_id in page_ids:
+                    value = transaction.get(page_id.to_bytes(8, "big"))
+                    heads.append(None if value is None else bytes(value[:byte_count]))
+        except lmdb.Error as error:
+            raise CorruptData(f"page {page_id}: the page store is damaged: {error}") from error
+        return heads
+
     def read_state(self) -> bytes | None:
         with self._env.begin() as transaction:
             state: bytes | None = transaction.get(_STATE_KEY)

@@ -105,6 +105,28 @@ class Pages:
             return (PAGE, base)
         return self._built(page_id, base, entries, as_of)
 
+    def lsns(self, page_ids: Sequence[int], as_of: int) -> list[int]:
+        """The LSN that each page has as of ``as_of``, which must be ingested.
+
+        0 where there is no such page then, or where storage has folded beyond it. No image is
+        built or checked: an LSN says which image is the newest, not that it is whole.
+        """
+        lsns = []
+        heads = self.store.heads(page_ids, page.HEADER_BYTES)
+        for page_id, head in zip(page_ids, heads):
+            lsn = 0 if head is None else int(page.HEADER.unpack(head)[5])
+            if lsn > as_of:
+                lsns.append(0)
+                continue
+            for origin, record in self.pending.entries(page_id):
+                if origin[0] > as_of:
+                    break
+                # The store may have a fold already whose report is on its way to the loop.
+                if origin[0] >= lsn:
+                    lsn = 0 if record[0] == redo.FREE else origin[0]
+            lsns.append(lsn)
+        return lsns
+
     def forget(self, page_id: int, dropped_lsn: int) -> None:
         """Records up to ``dropped_lsn`` were dropped: an older image leads nowhere any more."""
         cached = self._cache.get(page_id)

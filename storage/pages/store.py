@@ -22,6 +22,9 @@ class PageStore(Protocol):
     def read(self, page_id: int) -> bytes | None:
         """The committed image, or None."""
 
+    def heads(self, page_ids: Sequence[int], byte_count: int) -> list[bytes | None]:
+        """The first bytes of the committed images, None for each that is not there; one state."""
+
     def read_state(self) -> bytes | None:
         """The committed state record, or None if there was never a commit."""
 

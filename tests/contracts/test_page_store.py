@@ -72,6 +72,15 @@ def test_pages_and_state_appear_together(subject: Subject) -> None:
         assert opened.read_state() == b"state"
 
 
+def test_heads_are_those_of_committed_images(subject: Subject) -> None:
+    store = subject.store
+    store.stage([(1, b"one"), (2, b"second")])
+    store.commit(b"s")
+    store.stage([(3, b"three"), (1, None)])
+    assert store.heads([2, 3, 1, 2], 3) == [b"sec", None, b"one", b"sec"]
+    assert store.heads([], 3) == []
+
+
 def test_the_last_of_what_was_staged_counts(subject: Subject) -> None:
     store = subject.store
     store.stage([(1, b"old"), (1, b"new")])

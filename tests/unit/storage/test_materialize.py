@@ -54,3 +54,36 @@ def test_an_image_from_before_a_fold_is_not_built_upon_while_its_records_are_sti
             pending.extend_plan(plan, end, pages_max=10, groups_max=10)
             pending.folded_to(plan)
     assert rows(pages.read(PAGE, end)) == {1, 2, 3}
+
+
+def test_the_lsns_of_pages_are_those_of_the_images_that_would_be_read() -> None:
+    store, pending = MemoryPages(), Pending(0, 0, 0)
+    pages = Pages(store, pending, cache_bytes_max=0)
+    records: list[redo.Record] = [
+        (redo.FORMAT, PAGE, page.LEAF, PAGE, None, None, (), ()),
+        (redo.PUT, PAGE, 1, b"one"),
+        (redo.PUT, PAGE, 2, b"two"),
+        (redo.FREE, PAGE),
+    ]
+    ends = [0]
+    for number, record in enumerate(records):
+        pending.feed(ends[-1], data := group(ends[-1], record, number + 1))
+        ends.append(ends[-1] + len(data))
+    pending.step(1 << 20)
+    _, formatted, one, two, freed = ends
+    expected = {formatted - 1: 0, formatted: formatted, two - 1: one, two: two, freed: 0}
+    assert {as_of: pages.lsns([PAGE], as_of)[0] for as_of in expected} == expected
+    assert pages.lsns([PAGE, PAGE + 1], one) == [one, 0]
+
+    image = pages.read(PAGE, one)[1]
+    assert isinstance(image, bytes)
+    store.stage([(PAGE, image)])
+    store.commit(b"")
+    # Stored, and the loop does not know yet; then it does.
+    for reported in (False, True):
+        if reported:
+            plan = pending.plan()
+            pending.extend_plan(plan, one, pages_max=10, groups_max=10)
+            pending.folded_to(plan)
+        expected = {formatted: 0, one: one, two: two, freed: 0}
+        assert {as_of: pages.lsns([PAGE], as_of)[0] for as_of in expected} == expected
