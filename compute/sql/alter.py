@@ -290,6 +290,7 @@ class _Alter:
         txn, tree = ddl.transaction_of(self.session), self.session.engine.catalog_tree
         ddl.newest(self.session, Name(table.schema, new, new))
         txn.put(tree, row_key(table.schema, table.name), None)
+        ddl.move_grants(self.session, table.schema, table.name, new)
         self._store(replace(table, name=new))
 
     async def _alter_column(self, item: Any) -> None:

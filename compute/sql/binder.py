@@ -814,6 +814,15 @@ _LATER: Final = frozenset(
     }
 )  # fmt: skip
 
+_INSTEAD: Final = {
+    "TIMETZ": "Use timestamptz, or time and a column for the offset.",
+    "MONEY": "Use numeric.",
+    "INET": "Use text.",
+    "CIDR": "Use text.",
+    "XML": "Use text.",
+    "HSTORE": "Use jsonb.",
+}
+
 
 def type_of(node: Any) -> tuple[SqlType, int]:
     """Type and modifier of a type in the text. Raises 42704, 0A000, 22023."""
@@ -854,7 +863,7 @@ def _type_name(node: Any) -> tuple[str, list[int]]:
             element, typmod = type_of(inner)
             return f"{element.name}[]", [typmod]
         if word in _LATER:
-            raise not_supported(f"type {word.lower()}")
+            raise not_supported(f"type {word.lower()}", hint=_INSTEAD.get(word))
         arguments: list[int] = []
         for item in node.expressions:
             literal = item.this if isinstance(item, exp.DataTypeParam) else item

@@ -53,7 +53,7 @@ from compute.sql.environment import lookup_path
 from compute.sql.indexes import check_columns
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import Bound, Params, Plan, SessionLike, command_complete
-from compute.sql.roles import grant_key, load_access
+from compute.sql.roles import EVERYBODY, grant_key, load_access
 from compute.sql.select import arg
 from compute.sql.types import SqlType
 from polarless.errors import CallerMistake
@@ -515,6 +515,17 @@ def drop_table(session: SessionLike, catalog: Catalog, table: Table) -> None:
     for sequence in owned_sequences(catalog, table):
         drop_sequence(session, sequence)
     changed(session)
+
+
+def move_grants(session: SessionLike, schema: str, old: str, new: str) -> None:
+    """A renamed table or view stays granted to whom it was, and its old name to nobody."""
+    txn, tree = transaction_of(session), session.engine.catalog_tree
+    # Read key by key, as the transaction may have granted some of it itself.
+    for role in sorted({*load_access(session.engine).roles, EVERYBODY}):
+        granted = txn.lock_and_get(tree, grant_key(schema, old, role))
+        if granted is not None:
+            txn.put(tree, grant_key(schema, old, role), None)
+            txn.put(tree, grant_key(schema, new, role), granted)
 
 
 def drop_grants(session: SessionLike, schema: str, name: str) -> None:

@@ -139,7 +139,7 @@ def read_constraint(tree: Any, found: Definitions) -> None:
         columns = [identifier(item) for item in inner.expressions]
         found.references.append(_reference(name, columns, inner.args["reference"]))
     else:
-        raise not_supported(_constraint_words(inner))
+        raise not_supported(_constraint_words(inner), hint=_HINTS.get(type(inner).__name__))
 
 
 def read_column(tree: Any, found: Definitions) -> None:
@@ -179,7 +179,7 @@ def read_column(tree: Any, found: Definitions) -> None:
             if str(what.this.name).upper() not in ("C", "POSIX", "DEFAULT"):
                 raise not_supported(f'collation "{what.this.name}"', hint='Use COLLATE "C".')
         else:
-            raise not_supported(_constraint_words(what))
+            raise not_supported(_constraint_words(what), hint=_HINTS.get(type(what).__name__))
     found.columns.append(TableColumn(name, kind, typmod, not_null, default, identity))
 
 
@@ -300,6 +300,11 @@ def own_names(table: Table) -> set[str]:
     names = {check.name for check in table.checks} | {key.name for key in table.foreign}
     names |= {index.name for index in table.indexes if index.constraint}
     return names | ({table.constraint} if table.primary_key else set())
+
+
+_HINTS: Final = {
+    "ComputedColumnConstraint": "Compute it in a view, or when the row is written.",
+}
 
 
 def _constraint_words(node: Any) -> str:

@@ -34,14 +34,19 @@ def plan_create_index(tree: Any) -> Plan:
     using = parameters.args.get("using")
     if using is not None and using.name.lower() not in ("btree", "hash"):
         raise not_supported(f"access method {using.name.lower()}", hint="Use btree.")
-    for key, what in (("where", "a partial index"), ("include", "INCLUDE")):
+    for key, what, hint in (
+        ("where", "a partial index", "An index without WHERE serves the same queries."),
+        ("include", "INCLUDE", "Name the columns at the end of the key."),
+    ):
         if parameters.args.get(key):
-            raise not_supported(what)
+            raise not_supported(what, hint=hint)
     wanted: list[str] = []
     for item in parameters.args.get("columns") or ():
         inner = item.this if isinstance(item, exp.Ordered) else item
         if not isinstance(inner, exp.Column):
-            raise not_supported("an index on an expression", hint="Name columns.")
+            raise not_supported(
+                "an index on an expression", hint="Store its value in a column, and index that one."
+            )
         wanted.append(identifier(inner.this))
     if not wanted:
         raise SyntaxMistake("syntax error in CREATE INDEX")

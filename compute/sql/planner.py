@@ -870,4 +870,13 @@ def _refuse(tree: Any, tokens: list[Token] | None) -> PolarlessError:
         if word in ("CREATE TABLE", "ALTER TABLE", "DROP TABLE", "TRUNCATE TABLE"):
             # sqlglot gave up on it.
             return SyntaxMistake(f"syntax error in {word}, or a clause that is not supported")
-    return not_supported(word)
+    return not_supported(word, hint=_HINTS.get(word))
+
+
+_HINTS: Final = {
+    "CREATE TYPE": "For an enum, use text with CHECK (... IN (...)).",
+    "CREATE DOMAIN": "Use its base type, with the CHECK at each column.",
+    "CREATE FUNCTION": "Functions are written by the client.",
+    "CREATE TRIGGER": "Do what it does in the statement's transaction.",
+    "CREATE EXTENSION": "Nothing can be loaded into a node.",
+}

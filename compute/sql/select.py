@@ -226,6 +226,8 @@ def _series_scope(source: Any) -> tuple[Scope, Any]:
     )
     if not is_series:
         raise not_supported("this function in FROM", hint="generate_series() is.")
+    if source.args.get("ordinality"):
+        raise not_supported("WITH ORDINALITY")
     alias = source.args.get("alias")
     column = name
     if alias is not None:
@@ -461,7 +463,7 @@ def _order(tree: Any, binder: Binder, found: Select) -> None:
         elif isinstance(target, exp.Column) and not target.args.get("table"):
             name = identifier(target.this)
             if name in names:
-                node = found.outputs[names.index(name)].node
+                node = _named_output(tree, found, names, name)
         if node is None:
             node = binder.bind(target)
             if found.distinct and not _is_output(node, target, tree, binder):
@@ -483,6 +485,24 @@ def _is_output(node: Node, target: Any, tree: Any, binder: Binder) -> bool:
         return True
     key = binder.group_key(target)
     return any(binder.group_key(item) == key for item in tree.expressions)
+
+
+def _named_output(tree: Any, found: Select, names: list[str], name: str) -> Node:
+    """The output of that name. Several are fine if they are the same. Raises 42702."""
+    places = [place for place, known in enumerate(names) if known == name]
+    node = found.outputs[places[0]].node
+    # Without a star there is one item for each output.
+    items = [item.unalias().sql() for item in tree.expressions]
+    written = items if len(items) == len(names) else [""] * len(names)
+    for place in places[1:]:
+        other = found.outputs[place].node
+        if isinstance(node, ColumnRef) and isinstance(other, ColumnRef):
+            same = node.index == other.index
+        else:
+            same = other is node or (bool(written[place]) and written[place] == written[places[0]])
+        if not same:
+            raise CallerMistake(f'ORDER BY "{name}" is ambiguous', sqlstate="42702")
+    return node
 
 
 def _use_key_order(found: Select) -> None:
@@ -518,7 +538,10 @@ def _limits(tree: Any, binder: Binder, found: Select) -> None:
         found.limit = _count(constants, count if count is not None else exp.Literal.number(1))
         options = limit.args.get("limit_options")
         if options is not None and (options.args.get("with_ties") or options.args.get("percent")):
-            raise not_supported("FETCH ... WITH TIES or PERCENT")
+            raise not_supported(
+                "FETCH ... WITH TIES or PERCENT",
+                hint="Use rank() OVER (ORDER BY ...) in a subquery.",
+            )
     elif limit is not None:
         expression = limit.expression
         is_all = isinstance(expression, (exp.All, exp.Null, exp.Column)) and (

@@ -400,9 +400,9 @@ _STATEMENTS: Final[dict[str, Callable[[Reader], Plan]]] = {
     "listen": _refused("LISTEN", "Nothing is ever notified here; poll a table instead."),
     "unlisten": _accepted("UNLISTEN"),
     "notify": _refused("NOTIFY", "Write a row to a table that the others poll."),
-    "do": _refused("DO"),
+    "do": _refused("DO", "There are no functions here; run the statements one by one."),
     "call": _refused("CALL"),
-    "merge": _refused("MERGE"),
+    "merge": _refused("MERGE", "Use INSERT ... ON CONFLICT, or UPDATE ... FROM and INSERT."),
     "comment": _refused("COMMENT"),
     "refresh": _refused("REFRESH MATERIALIZED VIEW"),
 }

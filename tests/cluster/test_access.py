@@ -149,6 +149,17 @@ def _views(cluster: LocalCluster) -> None:
         refused("42501", lambda: bob.execute("select 1 from open o, secret s"))
         refused("42501", lambda: bob.execute("select (select count(*) from peek)"))
         boss.execute("grant select on peek to bob")
+        # A grant follows the table, not its name.
+        boss.execute("create table lent (k int)")
+        boss.execute("grant select on lent to bob")
+        with boss.transaction():
+            boss.execute("grant insert on lent to bob")
+            boss.execute("alter table lent rename to kept")
+        boss.execute("create table lent (k int)")
+        assert bob.execute("insert into kept values (1)").rowcount == 1
+        assert bob.execute("select * from kept").fetchall() == [(1,)]
+        refused("42501", lambda: bob.execute("select * from lent"))
+        boss.execute("drop table lent, kept")
         assert bob.execute("select p.v from peek p join (select 1) o on true").fetchall() == [
             ("S",)
         ]

@@ -119,6 +119,11 @@ class Builder:
 
     def _with(self, tree: Any, level: Level) -> str:
         recursive = bool(tree.args.get("recursive"))
+        if tree.args.get("search") is not None:
+            raise not_supported(
+                "SEARCH or CYCLE of WITH RECURSIVE",
+                hint="Carry an array of the keys that were visited, and test it with ANY.",
+            )
         parts: list[str] = []
         for item in tree.expressions:
             name = identifier(item.args["alias"].this)

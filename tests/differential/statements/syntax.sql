@@ -108,7 +108,6 @@ select distinct 1 order by 2;
 select distinct relkind from pg_class order by relname;
 select 1 as a order by a;
 select 1 as a order by a + 1;
--- differs: an ambiguous ORDER BY takes the first
 select 1 as a, 2 as a order by a;
 select 1 as "A b", 2 as "select", 3 as "é";
 select 1 "a""b";
@@ -244,6 +243,7 @@ grant usage on schema public to r1;
 select grantee, privilege_type from information_schema.role_table_grants where table_name = 'g' and grantee = 'r1';
 drop role r1;
 drop table g;
+-- differs: a grant on a schema or a catalog keeps nothing
 drop role r1;
 -- differs: the first password needs a superuser
 drop role u1;
