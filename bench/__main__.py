@@ -19,6 +19,7 @@ from polarless.errors import PolarlessError
 
 BENCHMARKS: Final = {
     "vs-postgres": "pgbench on both servers in turn, and through our proxy",
+    "verbs": "one-sided operations beside a raw socket and a memcpy",
     "failover": "what clients wait for when the writer is killed or switched",
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.shapes import Result
+from bench.shapes import Curve, Result
 
 out = Console()
 
@@ -51,13 +51,44 @@ def keep(result: Result, folder: Path) -> Path:
 
 
 def plot(result: Result, folder: Path) -> Path:
-    """Draw the rows: ratios as bars around 1, else the values as they came."""
+    """Draw the curves if there are any; else ratios as bars around 1, else values as they came."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    figure = _curves(plt, result) if result.curves else _rows(plt, result)
     folder.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    path = folder / f"{result.name}.png"
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _curves(plt: Any, result: Result) -> Any:
+    panels: dict[str, list[Curve]] = {}
+    for curve in result.curves:
+        panels.setdefault(curve.panel, []).append(curve)
+    figure, all_axes = plt.subplots(
+        len(panels), 1, figsize=(8, 1 + 2.6 * len(panels)), squeeze=False
+    )
+    for axes, (panel, curves) in zip(all_axes[:, 0], panels.items(), strict=True):
+        for curve in curves:
+            marker = "o" if len(curve.x) < 30 else ""
+            axes.plot(curve.x, curve.y, marker=marker, markersize=3, label=curve.name)
+        if any(curve.log_x for curve in curves):
+            axes.set_xscale("log", base=2 if max(curves[0].x) < 10_000 else 10)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel(curves[0].x_label)
+        axes.set_ylabel(panel)
+        axes.legend(fontsize="small")
+        axes.grid(alpha=0.3)
+    figure.suptitle(result.name)
+    return figure
+
+
+def _rows(plt: Any, result: Result) -> Any:
     figure, axes = plt.subplots(figsize=(8, 0.5 * len(result.rows) + 1.5))
     rows = result.rows[::-1]
     names = [row.name for row in rows]
@@ -69,8 +100,4 @@ def plot(result: Result, folder: Path) -> Path:
         axes.boxplot([row.ours for row in rows], vert=False, tick_labels=names, whis=(0, 100))
         axes.set_xlabel(result.rows[0].unit)
     axes.set_title(result.name)
-    figure.tight_layout()
-    path = folder / f"{result.name}.png"
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-    return path
+    return figure

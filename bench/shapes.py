@@ -42,12 +42,30 @@ class Row:
 
 
 @dataclass(slots=True)
+class Curve:
+    """One line of a plot: ``y`` over ``x``; curves with the same ``panel`` share their axes."""
+
+    name: str
+    panel: str
+    x_label: str
+    x: list[float] = field(default_factory=list)
+    y: list[float] = field(default_factory=list)
+    log_x: bool = False
+
+    def add(self, x: float, y: float) -> None:
+        """One more point."""
+        self.x.append(round(x, 4))
+        self.y.append(round(y, 4))
+
+
+@dataclass(slots=True)
 class Result:
-    """All rows of one run."""
+    """All rows of one run, and the curves that its plot shows."""
 
     name: str
     rows: list[Row]
     settings: dict[str, Any]
+    curves: list[Curve] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, with commit and machine."""
@@ -58,6 +76,7 @@ class Result:
             "machine": machine(),
             "settings": self.settings,
             "rows": [row.to_json() for row in self.rows],
+            "curves": [asdict(curve) for curve in self.curves],
         }
 
 
