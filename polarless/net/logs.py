@@ -10,6 +10,7 @@ Control sends the standard error of each node to ``DATA/logs/NODE.log``. No log 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import logging
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 REPEATS_MAX: Final = 20
+_STANDARD_ERROR: Final = 2
 _COLOURS: Final = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31;1"}
 
 
@@ -31,6 +33,8 @@ def setup(node: str, *, level: int = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
+    # A crash inside a library (LMDB on a file that is damaged within) leaves a line and the place.
+    faulthandler.enable(_STANDARD_ERROR)
 
 
 def rotate(path: Path, bytes_max: int) -> bool:

@@ -10,6 +10,7 @@ it is full.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +28,9 @@ _STATE_KEY = b"state"
 class PageLmdb:
     """A `PageStore` in an LMDB environment in ``folder``.
 
-    ``read_only`` neither creates nor changes anything; then there must be one already.
-    Raises `CorruptData` if the file is no environment.
+    ``read_only`` neither creates nor changes anything; then there must be one already. (But a file
+    that was cut gets its length back, see `_lengthen`.)
+    Raises `CorruptData` if the file is no environment, or as soon as damage shows.
     """
 
     def __init__(
@@ -53,6 +55,11 @@ class PageLmdb:
             )
         except lmdb.Error as error:
             raise CorruptData(f"pages in {folder}: {error}") from error
+        try:
+            _lengthen(folder / "data.mdb", self._env)
+        except BaseException:
+            self._env.close()
+            raise
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -80,9 +87,12 @@ class PageLmdb:
         return heads
 
     def read_state(self) -> bytes | None:
-        with self._env.begin() as transaction:
-            state: bytes | None = transaction.get(_STATE_KEY)
-            return state
+        try:
+            with self._env.begin() as transaction:
+                state: bytes | None = transaction.get(_STATE_KEY)
+                return state
+        except lmdb.Error as error:
+            raise CorruptData(f"the page store's state is damaged: {error}") from error
 
     def stage(self, pages: Sequence[tuple[int, bytes | None]]) -> None:
         with _mapped(self):
@@ -118,10 +128,13 @@ class PageLmdb:
         return True
 
     def page_ids(self) -> Iterator[int]:
-        with self._env.begin() as transaction, transaction.cursor() as cursor:
-            for key in cursor.iternext(keys=True, values=False):
-                if len(key) == 8:
-                    yield int.from_bytes(key, "big")
+        try:
+            with self._env.begin() as transaction, transaction.cursor() as cursor:
+                for key in cursor.iternext(keys=True, values=False):
+                    if len(key) == 8:
+                        yield int.from_bytes(key, "big")
+        except lmdb.Error as error:
+            raise CorruptData(f"the page store is damaged: {error}") from error
 
     def statistics(self) -> dict[str, int]:
         info, stat = self._env.info(), self._env.stat()
@@ -153,6 +166,29 @@ def _mapped(store: PageLmdb) -> Iterator[None]:
     except BaseException:
         store.abort()
         raise
+
+
+def _lengthen(path: Path, env: Any) -> None:
+    """Give a file the length that its pages need.
+
+    Reading mapped memory behind the end of a file ends the process with SIGBUS and without a word.
+    What was cut away then reads as zeros, which are neither a page of LMDB's nor an image with a
+    right checksum. LMDB itself leaves a file shorter when the last pages it has used are free again,
+    so that a short file is no sign of damage. `posix_fallocate` neither shortens nor writes.
+    """
+    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    if os.stat(path).st_size >= needed:
+        return
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, needed - 1, 1)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Overloaded(f"{path}: no room to open it: {error}", sqlstate="53100") from error
+        raise CorruptData(f"{path} is shorter than its {needed} bytes: {error}") from error
 
 
 def _map_bytes(folder: Path, at_least: int) -> int:
