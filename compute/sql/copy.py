@@ -547,8 +547,10 @@ def _last_record_end(text: str, quote: str) -> int:
 def _csv_records(text: str, options: CopyOptions) -> list[list[str | None]]:
     """Records with quotes. A field that equals the NULL text is NULL unless it was quoted."""
     escape = options.escape
+    # Cut once, so that the reader's count of lines is ours: a carriage return ends one for both.
+    lines = list(io.StringIO(text, newline=""))
     rows = csv.reader(
-        io.StringIO(text, newline=""),
+        lines,
         delimiter=options.delimiter,
         quotechar=options.quote,
         escapechar=None if escape in (None, options.quote) else escape,
@@ -560,9 +562,8 @@ def _csv_records(text: str, options: CopyOptions) -> list[list[str | None]]:
     quoted_null = options.quote + options.null + options.quote
     try:
         start = 0
-        lines = text.split("\n")
         for fields in rows:
-            raw = "\n".join(lines[start : rows.line_num])
+            raw = "".join(lines[start : rows.line_num])
             start = rows.line_num
             if options.null in fields and quoted_null in raw:
                 result.append(_fields_with_quotes(raw, fields, options))

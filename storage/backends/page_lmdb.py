@@ -173,8 +173,8 @@ def _lengthen(path: Path, env: Any) -> None:
 
     Reading mapped memory behind the end of a file ends the process with SIGBUS and without a word.
     What was cut away then reads as zeros, which are neither a page of LMDB's nor an image with a
-    right checksum. LMDB itself leaves a file shorter when the last pages it has used are free again,
-    so that a short file is no sign of damage. `posix_fallocate` neither shortens nor writes.
+    right checksum. LMDB itself leaves a file shorter when the last pages it has used are free
+    again, so that a short file is no sign of damage. `posix_fallocate` neither shortens nor writes.
     """
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     if os.stat(path).st_size >= needed:

@@ -13,6 +13,7 @@ import json
 import logging
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,21 +118,23 @@ def _group(start: int, number: int) -> bytes:
 async def build(folder: Path, *, folded: bool, clean: bool) -> dict[str, Any]:
     """Make a folder whose pages are folded in part or not at all, and close it or let it crash.
 
-    Returns what is true of it: ``truth["lsns"]`` are the ends of the groups, and ``truth["pages"]`` each page as of each.
+    Returns what is true of it: ``truth["lsns"]`` are the ends of the groups, and
+    ``truth["pages"]`` each page as of each.
     """
     made = Folder(folder)
     engine = await made.open()
     fenced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     engine.fence(1, lambda error: fenced.set_result(None))
     await fenced
-    lsns, pages = [0], [{str(page): None for page in PAGES}]
+    lsns = [0]
+    pages: list[dict[str, str | None]] = [{str(page): None for page in PAGES}]
     for number in range(1, 13):
         reply = Reply()
         start = engine.chunk.accepted
         engine.append(1, start, _group(start, number), reply)
         lsns.append(await reply.durable)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        engine.when_ingested(lsns[-1], lambda ready=ready: ready.set_result(None))
+        engine.when_ingested(lsns[-1], partial(ready.set_result, None))
         await ready
         pages.append(_images(engine, lsns[-1]))
         if folded and number == 8:

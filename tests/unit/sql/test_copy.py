@@ -169,5 +169,10 @@ async def _round_trip(text: str, data: str, rows: list[Any], piece_bytes: int) -
         assert await client.run("select b, c from t") == rows
 
 
+async def test_a_carriage_return_in_quotes_moves_no_quote_of_a_later_row() -> None:
+    rows = [(None, "00\rx"), (None, "")]
+    await _round_trip("copy t (b, c) from stdin with csv", ',"00\rx"\n,""\n', rows, 50)
+
+
 def test_escapes() -> None:
     assert unescape_copy("a\\tb\\\\\\x4g\\7\\vend\\q") == "a\tb\\\x04g\x07\vendq"
