@@ -2,7 +2,8 @@
 
 FILE is JSON, written by control: ``node``, ``cluster`` (hex), ``role`` (rw or ro), ``epoch``,
 ``storage``, ``home`` (addresses), ``host``, ``port``, ``sql_port``, ``serve_fd`` (the inherited
-listening socket of the cluster's URL, or null), ``share_path``, ``cache_mb``, ``shared_memory``.
+listening socket of the cluster's URL, or null), ``share_path``, ``cache_mb``, ``shared_memory``,
+``prefetch``.
 
 With ``--wait`` the process imports everything and then waits for a line of JSON on its standard
 input: ``config`` (the FILE to use), ``output``, ``errors`` (where to write). It ends at its end.

@@ -86,8 +86,9 @@ class ComputeNode(rpc.Service):
         )
         self.cache = FrameCache(int(settings.get("cache_mb", 256)) << 20)
         self.fetcher = Fetcher(
-            self.cache, self.pool, self.store, spawn=self.spawn, large_bytes=LARGE_VALUE_BYTES
-        )
+            self.cache, self.pool, self.store, spawn=self.spawn, large_bytes=LARGE_VALUE_BYTES,
+            prefetch=bool(settings.get("prefetch", True)),
+        )  # fmt: skip
         self.engine = Engine(
             world.clock, self.cache, self.fetcher, self.pool, self.store, spawn=self.spawn
         )

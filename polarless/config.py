@@ -34,6 +34,8 @@ class ClusterConfig:
     idle_timeout_s: float = 0.0
     # Off: computes read the pool through verbs, as they would from another host.
     shared_memory: bool = True
+    # Off: a statement waits for each page in turn. For measuring what it is worth.
+    prefetch: bool = True
     # Costly checks in every node; tests only.
     verify: bool = False
 

@@ -79,6 +79,7 @@ class LocalCluster:
         proxies: int | None = None,
         idle_timeout_s: float | None = None,
         shared_memory: bool | None = None,
+        prefetch: bool | None = None,
         verify: bool | None = None,
     ) -> None:
         self._temporary = data is None
@@ -91,6 +92,7 @@ class LocalCluster:
             "ro_count": ro, "memory_node_count": memory_nodes, "pool_mb": pool_mb,
             "proxy_count": proxies, "idle_timeout_s": idle_timeout_s,
             "cache_mb": cache_mb, "port": port, "shared_memory": shared_memory, "verify": verify,
+            "prefetch": prefetch,
         }  # fmt: skip
         self._settings = {key: value for key, value in given.items() if value is not None}
         self._watcher: subprocess.Popen[bytes] | None = None

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 from compute.buffer.fetch import PREFETCH_PAGES, Fetcher, PageMiss
 from polarless.kernel.ids import PageId, TreeId
@@ -56,6 +57,25 @@ class Tree:
     def find(self, key: Key) -> Version | None:
         """The newest applied version of a row. Raises `PageMiss`."""
         return self.leaf(key).rows.get(key)
+
+    def absent_leaves(self, keys: Iterable[Key], limit: int) -> list[PageId]:
+        """Pages that a look-up of these keys would miss, each once, at most ``limit`` of them.
+
+        What the paper calls Batched Key PrePare (its section on index-aware prefetching) needs to
+        know: whoever waits for the first of many keys can have the others fetched meanwhile.
+        """
+        frames, found = self._frames, dict[PageId, None]()
+        for key in keys:
+            page_id = self.root
+            frame = frames.get(page_id)
+            while frame is not None and frame.kind != LEAF:
+                page_id = frame.children[bisect_right(frame.keys, key)]
+                frame = frames.get(page_id)
+            if frame is None:
+                found[page_id] = None
+                if len(found) == limit:
+                    break
+        return list(found)
 
     def path(self, key: Key) -> list[Frame]:
         """The pages from the root to the leaf of ``key``, both included. Raises `PageMiss`."""

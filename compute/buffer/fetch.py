@@ -150,6 +150,7 @@ class Fetcher:
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         large_bytes: int,
+        prefetch: bool = True,
     ) -> None:
         self.cache = cache
         self.pool = pool
@@ -161,6 +162,8 @@ class Fetcher:
         self.hold: Callable[[], None] | None = None
         self.release: Callable[[], None] | None = None
         self._spawn = spawn
+        # Off only where somebody measures what it is worth.
+        self._prefetches = prefetch
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._values_in_flight: dict[PageId, Waiters] = {}
         # Woken when this node is a member of the pool again.
@@ -177,6 +180,8 @@ class Fetcher:
 
     def prefetch(self, page_ids: Iterable[PageId], *, scan: bool = False) -> None:
         """Begin fetches that nobody waits for yet."""
+        if not self._prefetches:
+            return
         frames = self.cache.frames
         # A small cache must not lose to pages that may be needed the one that is.
         budget = min(IN_FLIGHT_MAX, self.cache.budget_bytes // PREFETCH_SHARE_BYTES)

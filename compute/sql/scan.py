@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgpack import unpackb
 
+from compute.buffer.fetch import PREFETCH_PAGES, PageMiss
 from compute.buffer.waits import Suspend, resumed
 from compute.sql.access import Access
 from compute.sql.expressions import ParamSlot
@@ -30,6 +31,8 @@ Batch = list[tuple[Any, Any]]
 # Rows that one synchronous step may read: about 3 ms of decoding and encoding.
 ROWS_PER_STEP: Final = 1000
 SERIES_ROWS: Final = 256
+# Entries of an index whose rows are looked for in the cache when one of them is not there.
+KEYS_AHEAD: Final = ROWS_PER_STEP // 4
 
 
 class Source:
@@ -136,10 +139,14 @@ class Cursor:
         rows: Batch = []
         # The index moves only when the whole batch is there: a Suspend in between reads it again.
         end = min(self._index + ROWS_PER_STEP // 4, len(self._keys))
-        for key in self._keys[self._index : end]:
-            payload = txn.get(tree, key)
-            if payload is not None:
-                rows.append((key, payload))
+        try:
+            for key in self._keys[self._index : end]:
+                payload = txn.get(tree, key)
+                if payload is not None:
+                    rows.append((key, payload))
+        except PageMiss as miss:
+            miss.also = tree.absent_leaves(self._keys[self._index : end], PREFETCH_PAGES)
+            raise
         self._index = end
         self.done = end == len(self._keys)
         return rows
@@ -163,9 +170,12 @@ class Cursor:
                 if payload is not None:
                     rows.append((key, payload))
                 self._index += 1
-        except Suspend:
+        except Suspend as suspend:
             # What was found so far counts; the rest of the entries comes with the next call.
             if not rows:
+                if isinstance(suspend, PageMiss):
+                    coming = self._keys[self._index : self._index + KEYS_AHEAD]
+                    suspend.also = tree.absent_leaves(coming, PREFETCH_PAGES)
                 raise
         self.done = self._index == len(self._keys) and not self._ranges
         return rows

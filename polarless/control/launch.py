@@ -63,6 +63,7 @@ def node_config(
             "sql_port": port_of(member.sql),
             "cache_mb": settings.cache_mb,
             "shared_memory": settings.shared_memory,
+            "prefetch": settings.prefetch,
         }
     return config
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sql.harness import Client, database
+from tests.unit.sql.harness import Client, Database, database
 
 pytestmark = pytest.mark.asyncio
 
@@ -226,3 +226,27 @@ async def test_many_rows_get_numbers_without_gaps() -> None:
         assert await client.run("SELECT min(id), max(id), count(*) FROM t") == [
             ("1", "3000", "3000")
         ]
+
+
+@pytest.mark.parametrize("where", ["k between 100 and 139", "id in (select_list)"])
+async def test_the_rows_that_many_keys_name_are_fetched_together(where: str) -> None:
+    where = where.replace("select_list", ", ".join(str(n * 97 % 4000) for n in range(1, 41)))
+    async with database() as found:
+        client = found.client()
+        await client.run("CREATE TABLE t (id int PRIMARY KEY, k int, c text)")
+        await client.run(
+            "INSERT INTO t SELECT g, g * 1117 % 4000, repeat('x', 300) "
+            "FROM generate_series(1, 4000) g"
+        )
+        await client.run("CREATE INDEX t_k ON t (k)")
+        text = f"SELECT id FROM t WHERE {where} ORDER BY id"
+        expected = await client.run(text)
+        assert len(expected) == 40
+        # Cold readers: one that fetches ahead, and one that waits for each page in turn.
+        for prefetches in (True, False):
+            engine = found.cluster.reader()
+            engine.fetcher._prefetches = prefetches
+            assert await Database(engine, found.cluster).client().run(text) == expected
+            stats = engine.fetcher.stats
+            assert stats.storage_reads > 30
+            assert (stats.prefetched > 20) == prefetches, stats.snapshot()
