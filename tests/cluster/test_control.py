@@ -119,6 +119,15 @@ def test_killed_control_comes_back_over_nodes_that_noticed_nothing(stubs: LocalC
     assert who(stubs.url) == "compute-2 rw 2"
 
 
+def kill_control_and_watcher(stubs: LocalCluster) -> None:
+    # Stopped first: whichever of the two outlived the other would start it again.
+    processes = offline.control_processes(stubs.data)
+    for signal in (19, 9):
+        for process in processes:
+            send_signal(process, signal)
+    wait_ended(processes, 5.0)
+
+
 def test_killed_watcher_is_replaced_and_does_its_work(stubs: LocalCluster) -> None:
     watcher = offline.control_processes(stubs.data)[0]
     send_signal(watcher, 9)
@@ -150,9 +159,7 @@ def test_writer_lost_while_control_is_gone_is_replaced_when_it_is_back(
 
 def test_without_control_status_and_down_still_work(stubs: LocalCluster) -> None:
     nodes = stubs.nodes()
-    for process in offline.control_processes(stubs.data):
-        send_signal(process, 9)
-        wait_ended([process], 5.0)
+    kill_control_and_watcher(stubs)
     status = stubs.status()
     assert status["state"] == "no control"
     assert {node["state"] for node in status["nodes"]} == {"running", "ended"}
@@ -164,9 +171,7 @@ def test_without_control_status_and_down_still_work(stubs: LocalCluster) -> None
 def test_start_takes_over_nodes_whose_control_is_gone(stubs: LocalCluster) -> None:
     before = pids(stubs.status())
     port = stubs.url
-    for process in offline.control_processes(stubs.data):
-        send_signal(process, 9)
-        wait_ended([process], 5.0)
+    kill_control_and_watcher(stubs)
     again = LocalCluster(stubs.data.root)
     again.start()
     assert pids(again.wait_until_serving()) == before
