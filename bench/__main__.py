@@ -20,6 +20,7 @@ from polarless.errors import PolarlessError
 BENCHMARKS: Final = {
     "vs-postgres": "pgbench on both servers in turn, and through our proxy",
     "verbs": "one-sided operations beside a raw socket and a memcpy",
+    "local-memory": "throughput while the cache holds 2 % to 100 % of the data",
     "failover": "what clients wait for when the writer is killed or switched",
 }
 
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, help="how many measurements of each kind")
     parser.add_argument("--seconds", type=float, help="of each measurement")
     parser.add_argument("--scale", type=int, help="pgbench's scale")
+    parser.add_argument("--rows", type=int, help="of the tables, where a benchmark has its own")
     options = parser.parse_args()
     names = list(BENCHMARKS) if options.name == "all" else [options.name]
     try:

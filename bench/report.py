@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from rich.table import Table
 
 from bench.shapes import Curve, Result
 
-out = Console()
+# Tables are wide; where nobody's window limits them, a row is a line.
+out = Console(width=None if sys.stdout.isatty() else 240)
 
 
 def table(result: Result, earlier: dict[str, Any] | None) -> None:
