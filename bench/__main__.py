@@ -21,6 +21,7 @@ BENCHMARKS: Final = {
     "vs-postgres": "pgbench on both servers in turn, and through our proxy",
     "verbs": "one-sided operations beside a raw socket and a memcpy",
     "local-memory": "throughput while the cache holds 2 % to 100 % of the data",
+    "ycsb": "workloads A to F beside PostgreSQL",
     "failover": "what clients wait for when the writer is killed or switched",
 }
 
