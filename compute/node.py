@@ -92,6 +92,7 @@ class ComputeNode(rpc.Service):
         self.engine = Engine(
             world.clock, self.cache, self.fetcher, self.pool, self.store, spawn=self.spawn
         )
+        self.store.on_full = self.engine.disk_full
         self.reader = ReaderEvents(self.cache, self.fetcher, ack=self.pool.ack)
         self.reader.on_catalog = self.engine.catalog_changed
         self.writeback = Writeback(
@@ -309,6 +310,8 @@ class ComputeNode(rpc.Service):
             now = clock.now()
             self.writeback.durable()
             self.writeback.tick()
+            if not engine.can_log:
+                continue
             if now >= next_sweep:
                 next_sweep = now + SWEEP_S
                 sweep(engine, SWEEP_LEAVES)

@@ -3,7 +3,8 @@
 One connection, kept up by itself. While it is down appends wait and are sent again, in order, when
 it is back: storage skips what it has. Reads are tried again until their deadline. So a restart of
 storage is a pause and nothing else. A full disk is one, too: whoever appended has changed its pages
-already and cannot take that back, so the same bytes are tried again until there is room.
+already and cannot take that back, so the same bytes are tried again until there is room. How long
+whoever waits for them is left without an answer is decided above: see ``on_full``.
 """
 
 from __future__ import annotations
@@ -61,7 +62,11 @@ class _Append:
 
 
 class StorageClient(rpc.Service):
-    """See the module. ``on_state(connected)`` is called at each change."""
+    """See the module. ``on_state(connected)`` is called at each change.
+
+    ``on_full(error)``: storage's disk is full, and appends wait from now on; ``on_full(None)`` when
+    something was appended again.
+    """
 
     def __init__(
         self,
@@ -78,7 +83,10 @@ class StorageClient(rpc.Service):
         self.address = address
         self.unanswered_bytes = 0
         self.reconnects = 0
-        self.disk_full = False
+        self.on_full: Callable[[PolarlessError | None], None] | None = None
+        # The refusal while the disk is full, also while the next try is under way.
+        self.full: PolarlessError | None = None
+        self._held_back = False
         self._world = world
         self._cluster = cluster
         self._hello = {"node": node, "role": role, "epoch": epoch}
@@ -218,7 +226,7 @@ class StorageClient(rpc.Service):
             append = _Append(epoch, start_lsn + first, piece, done if last else None)
             self._unanswered.append(append)
             self.unanswered_bytes += append.size
-            if self._peer is not None and not self.disk_full:
+            if self._peer is not None and not self._held_back:
                 self._send(append)
 
     def announce(self, epoch: int, mark: int) -> None:
@@ -254,22 +262,34 @@ class StorageClient(rpc.Service):
         while unanswered and unanswered[0].end <= durable:
             append = unanswered.popleft()
             self.unanswered_bytes -= append.size
+            if self.full is not None:
+                self._has_room()
             if append.done is not None:
                 append.done(durable, None)
 
     def _wait_for_room(self, error: PolarlessError) -> None:
         """Nothing of this append was written, and nothing behind it: send all again, later."""
-        log.error("appends wait: %s", error)
-        self.disk_full = True
+        self._held_back = True
         self._attempt += 1
         self._world.clock.call_later(FULL_RETRY_S, self._try_again)
+        if self.full is None:
+            log.error("appends wait: %s", error)
+            self.full = error
+            if self.on_full is not None:
+                self.on_full(error)
 
     def _try_again(self) -> None:
-        if self.disk_full and self._peer is not None:
+        if self._held_back and self._peer is not None:
             self._send_all()
 
+    def _has_room(self) -> None:
+        log.info("storage %s has room again", self.address)
+        self.full = None
+        if self.on_full is not None:
+            self.on_full(None)
+
     def _send_all(self) -> None:
-        self.disk_full = False
+        self._held_back = False
         self._attempt += 1
         for append in list(self._unanswered):
             self._send(append)

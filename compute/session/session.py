@@ -329,7 +329,10 @@ class Session(Link):
         """The statement at hand failed: answer, and set the transaction's state."""
         if isinstance(error, Fenced | CommitUnknown):
             self.die(error)
-            return
+        else:
+            self._answer_error(error)
+
+    def _answer_error(self, error: PolarlessError) -> None:
         relay = self.relay
         if relay is not None:
             if self._may_run_again(error):
@@ -404,7 +407,11 @@ class Session(Link):
         else:
             self.txn = None
             self.explicit = False
-            self.fail(unknown_commit() if isinstance(error, Fenced | ConnectionLost) else error)
+            if isinstance(error, CommitUnknown) and self.engine.fenced is None:
+                # The disk is full, and the node lives: so does the session.
+                self._answer_error(error)
+            else:
+                self.fail(unknown_commit() if isinstance(error, Fenced | ConnectionLost) else error)
         if not self._processing:
             self._go_on()
 

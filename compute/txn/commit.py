@@ -1,5 +1,6 @@
 """The commit's synchronous step: check, build the group, apply it, release the locks, queue it.
 
+0. While storage's disk is full it waits here, where it can still be given up.
 1. Every page it will touch is looked up first; a missing one is raised as a `PageMiss` before
    anything has changed, and the commit is called again when it has come.
 2. From there on nothing can wait or fail but for our own mistakes: the records are made and applied
@@ -55,6 +56,10 @@ Done = Callable[[Lsn | None, PolarlessError | None], None]
 
 def commit(engine: Engine, txn: Transaction, done: Done) -> None:
     """See the module's docstring; called by `Engine.commit`."""
+    writer = engine.log
+    assert writer is not None
+    if writer.full is not None:
+        writer.wait_for_room()
     trees = txn.trees
     try:
         for tree_id, own in txn.writes.items():
@@ -69,8 +74,6 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
     if txn.isolation == SERIALIZABLE:
         _validate(txn)
 
-    writer = engine.log
-    assert writer is not None
     cts = engine.next_cts
     engine.next_cts = cts + 1
     if not txn.transaction_id:
@@ -107,12 +110,11 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
         engine.catalog_changed()
     ddl = catalog or bool(txn.tables)
 
-    def acknowledged(lsn: Lsn | None, error: PolarlessError | None) -> None:
+    def settle() -> None:
         engine.catalog_changed()
         engine.locks.release(txn)
         for action in txn.on_commit:
             action()
-        done(lsn, error)
 
     if not ddl:
         engine._end(txn)
@@ -121,7 +123,7 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
         if txn.pinned is not None:
             engine.unpin(txn.pinned)
             txn.pinned = None
-    writer.queue(group, Entry(end, cts, pages, acknowledged if ddl or txn.on_commit else done))
+    writer.queue(group, Entry(end, cts, pages, done, settle if ddl or txn.on_commit else None))
     for tree, _ in txn.new_trees.values():
         engine.cache.unpin(tree.root)
     if txn.page_pins:

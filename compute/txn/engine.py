@@ -40,6 +40,7 @@ from polarless.kernel.ids import (
     PageId,
 )
 from polarless.kernel.world import Clock, Timer
+from polarless.wire.relay import UNKNOWN
 
 log = logging.getLogger(__name__)
 
@@ -357,6 +358,8 @@ class Engine:
         if writer is not None:
             tail = writer.tail
             while writer.durable < tail and writer.stopped is None:
+                if writer.is_overdue:
+                    return UNKNOWN, 0, b""
                 waiters = Waiters()
                 writer.when_drained(partial(waiters.wake, None))
                 await resumed(WaitFor(waiters, "the log's durability, for a verdict"))
@@ -429,6 +432,16 @@ class Engine:
         self.admitted(self.fenced)
         self.progress.wake(self.fenced)
 
+    def disk_full(self, error: PolarlessError | None) -> None:
+        """Storage has no room for what this node has queued (None: it has some again)."""
+        if self.log is not None:
+            self.log.disk_full(error)
+
+    @property
+    def can_log(self) -> bool:
+        """Whether background work may add to the log: not while it waits for room."""
+        return self.writable and self.log is not None and self.log.full is None
+
     def catalog_changed(self) -> None:
         """Plans made with the catalog so far are out of date."""
         self.catalog_version += 1
@@ -465,6 +478,8 @@ class _BulkTarget:
             raise engine.fenced or Reroute("this node is not the writer any more")
         commits.log_change(engine, change)
         while engine.log.waiting_bytes > BULK_BYTES_IN_FLIGHT_MAX and engine.log.stopped is None:
+            if engine.log.is_overdue:
+                engine.log.wait_for_room()
             waiters = Waiters()
             engine.log.when_drained(partial(waiters.wake, None))
             await resumed(WaitFor(waiters, "bulk load: the log's durability"))

@@ -9,6 +9,10 @@
 A commit is acknowledged only after its `advance` was answered (C2), and nothing of it leaves this
 node before it is durable (C3). If the home is lost, what was durable but not answered waits in
 ``unanswered`` and is advanced at once when a new home has taken over.
+
+While storage's disk is full nothing new is applied (`wait_for_room`). At `DISK_FULL_DEADLINE_S` who
+waits to commit gets 53100, and who is in the queue 08007: its group is tried again until there is
+room, since the frames have it and later groups lie behind it.
 """
 
 from __future__ import annotations
@@ -18,17 +22,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from compute.buffer.waits import Waiters, WaitFor
 from compute.pools import LogStore, MemoryPool
-from polarless.errors import CommitUnknown, Fenced, PolarlessError
+from polarless.errors import CommitUnknown, Fenced, Overloaded, PolarlessError
 from polarless.kernel.failpoints import hit
 from polarless.kernel.ids import Cts, Epoch, Lsn, PageId
 from polarless.kernel.stats import Stats
-from polarless.kernel.world import Clock
+from polarless.kernel.world import Clock, Timer
 
 log = logging.getLogger(__name__)
 
 APPENDS_IN_FLIGHT: Final = 2
-QUEUE_BYTES_MAX: Final = 256 * 1024 * 1024
+# From storage's first refusal on; then nobody waits any longer, and new commits fail at once.
+DISK_FULL_DEADLINE_S: Final = 10.0
 
 Done = Callable[[Lsn | None, PolarlessError | None], None]
 
@@ -45,15 +51,27 @@ class LogStats(Stats):
 
 
 class Entry:
-    """One group on its way."""
+    """One group on its way.
 
-    __slots__ = ("cts", "done", "end_lsn", "pages")
+    ``done`` answers the client; ``settle`` runs before it, when the commit is visible or the node
+    is fenced, also if the client was told before that its end is unknown.
+    """
 
-    def __init__(self, end_lsn: Lsn, cts: Cts, pages: Sequence[PageId], done: Done | None) -> None:
+    __slots__ = ("cts", "done", "end_lsn", "pages", "settle")
+
+    def __init__(
+        self,
+        end_lsn: Lsn,
+        cts: Cts,
+        pages: Sequence[PageId],
+        done: Done | None,
+        settle: Callable[[], None] | None = None,
+    ) -> None:
         self.end_lsn = end_lsn
         self.cts = cts
         self.pages = pages
         self.done = done
+        self.settle = settle
 
 
 class LogWriter:
@@ -96,6 +114,11 @@ class LogWriter:
         self._in_flight = 0
         self._home_lost = False
         self._drained: list[Callable[[], None]] = []
+        # Storage's refusal while its disk is full.
+        self.full: PolarlessError | None = None
+        self._overdue = False
+        self._full_timer: Timer | None = None
+        self._room = Waiters()
 
     def queue(self, group: bytes, entry: Entry) -> None:
         """Take a group whose start LSN is ``tail``; its end becomes the tail."""
@@ -129,11 +152,70 @@ class LogWriter:
             hint="Look whether its rows are there before you run the transaction again.",
         )
         for entry in entries:
+            if entry.settle is not None:
+                entry.settle()
             if entry.done is not None:
                 entry.done(None, unknown)
+        self._end_full(error)
+        self._call_drained()
+
+    # A full disk.
+
+    def disk_full(self, error: PolarlessError | None) -> None:
+        """Storage refuses appends for want of room; None: it has taken one again."""
+        if error is None:
+            self._end_full(None)
+        elif self.full is None and self.stopped is None:
+            self.full = error
+            self._full_timer = self._clock.call_later(DISK_FULL_DEADLINE_S, self._full_too_long)
+
+    def wait_for_room(self) -> None:
+        """Called while ``full``, before anything is applied: raises a `WaitFor`, later 53100."""
+        if self._overdue:
+            raise self._no_room()
+        raise WaitFor(self._room, "room on storage's disk")
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the disk has been full for so long that nobody waits for it any more."""
+        return self._overdue
+
+    def _no_room(self) -> PolarlessError:
+        return Overloaded(
+            f"could not commit: {self.full.message if self.full else 'no room'}",
+            sqlstate="53100",
+            hint="Free space on storage's disk and run the transaction again; reads go on.",
+        )
+
+    def _full_too_long(self) -> None:
+        self._full_timer = None
+        self._overdue = True
+        unknown = CommitUnknown(
+            "storage's disk is full, and the commit waits for room; it will take effect when there "
+            "is some, unless this node is lost before",
+            hint="Free space; then look whether its rows are there before you run it again.",
+        )
+        log.error("epoch %s: the disk is full for %g s", self.epoch, DISK_FULL_DEADLINE_S)
+        for entry in list(self._queued):
+            done, entry.done = entry.done, None
+            if done is not None:
+                done(None, unknown)
+        self._room.wake(self._no_room())
+        self._call_drained()
+
+    def _end_full(self, error: PolarlessError | None) -> None:
+        self.full, self._overdue = None, False
+        if self._full_timer is not None:
+            self._full_timer.cancel()
+            self._full_timer = None
+        self._room.wake(error)
+
+    def _call_drained(self) -> None:
         drained, self._drained = self._drained, []
         for callback in drained:
             callback()
+
+    # A lost home.
 
     def home_lost(self) -> None:
         """No advance is sent until `home_back`."""
@@ -193,9 +275,7 @@ class LogWriter:
         if self._buffer and not self._flush_due:
             self._flush()
         if self._drained:
-            drained, self._drained = self._drained, []
-            for callback in drained:
-                callback()
+            self._call_drained()
 
     def _advance(self) -> None:
         lsn = self.durable
@@ -240,6 +320,8 @@ class LogWriter:
         self._on_advanced(lsn, self.published, result)
         commits = 0
         for entry in ready:
+            if entry.settle is not None:
+                entry.settle()
             if entry.done is not None:
                 commits += 1
                 entry.done(entry.end_lsn, None)

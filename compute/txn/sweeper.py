@@ -14,7 +14,7 @@ import msgpack
 from compute.btree.split import Change, merge_right, prune_leaf
 from compute.btree.tree import Tree
 from compute.buffer.fetch import PageMiss
-from compute.buffer.waits import resumed
+from compute.buffer.waits import Suspend, resumed
 from compute.txn.commit import log_change
 from compute.txn.versions import visible
 from polarless.errors import PolarlessError
@@ -119,9 +119,13 @@ async def _forget_dropped(engine: Engine, tree_id: int) -> None:
         try:
             engine.commit(txn, lambda lsn, error: None)
             break
-        except PageMiss as miss:
+        except Suspend as wait:
             engine.rollback(txn)
-            await resumed(miss)
+            try:
+                await resumed(wait)
+            except PolarlessError as error:
+                log.info("tree %s stays named as dropped for now: %s", tree_id, error)
+                return
     log.info("tree %s was dropped; its pages are freed", tree_id)
 
 

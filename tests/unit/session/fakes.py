@@ -218,6 +218,7 @@ class FakeEngine:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.writable = True
+        self.fenced: PolarlessError | None = None
         self.catalog_version = 1
         self.delayed = False
         self.commit_error: BaseException | None = None

@@ -159,10 +159,22 @@ def test_commit_that_nobody_knows_the_end_of_closes(h: Harness, error: Fenced) -
     client = h.connect()
     h.engine.delayed = True
     client.query("put a")
+    h.engine.fenced = Fenced("epoch 7")
     h.engine.acknowledge(error)
     assert client.take()[0].startswith("E FATAL 08007")
     assert client.transport.closed
     assert h.server.sessions() == []
+
+
+def test_a_commit_that_waits_for_room_leaves_the_session_open(h: Harness) -> None:
+    client = h.connect()
+    h.engine.delayed = True
+    client.query("begin")
+    client.query("put a")
+    client.query("commit")
+    h.engine.acknowledge(CommitUnknown("the disk is full"))
+    assert client.take() == ["E ERROR 08007 the disk is full", "Z I"]
+    assert client.query("select 1")[-1] == "Z I"
 
 
 def test_fenced_node_ends_the_session(h: Harness) -> None:
