@@ -25,6 +25,8 @@ RUN_ROWS: Final = 4000
 # What an entry of a list or dict takes beside the bytes that are counted.
 ENTRY_BYTES: Final = 160
 
+_last: Final = itemgetter(-1)
+
 
 class Work:
     """Counts the bytes that a statement keeps in memory."""
@@ -45,21 +47,39 @@ class Work:
             )
 
 
+class Ordering:
+    """What all gatherers of one SELECT have in common: ORDER BY and DISTINCT."""
+
+    __slots__ = ("distinct", "keys", "reverse", "sort_key", "work")
+
+    def __init__(self, found: Select) -> None:
+        self.keys = found.order
+        self.distinct = found.distinct
+        self.sort_key = _sort_key(found.order)
+        self.reverse = bool(found.order) and all(order.descending for order in found.order)
+        self.work = "DISTINCT" if found.distinct and not found.order else "ORDER BY"
+
+
 class Gatherer:
     """Takes what `rows_step` appends, and gives the DataRows in their final order and number."""
 
-    def __init__(self, found: Select, limit: int | None, offset: int) -> None:
-        self._order = found.order
-        self._distinct = found.distinct
+    __slots__ = (
+        "_distinct", "_keep_max", "_kept", "_limit", "_offset", "_order", "_reverse", "_runs",
+        "_sort_key", "_work", "count", "seen",
+    )  # fmt: skip
+
+    def __init__(self, order: Ordering, limit: int | None, offset: int) -> None:
+        self._order = order.keys
+        self._distinct = order.distinct
+        self._sort_key = order.sort_key
+        self._reverse = order.reverse
         self._limit = limit
         self._offset = offset
-        self._seen: set[Any] = set()
+        # The values that `rows_step` has met, for DISTINCT.
+        self.seen: set[Any] = set()
         self._kept: list[Any] = []
         self._runs: list[list[Any]] = []
-        self._sort_key = _sort_key(found.order)
-        directions = {order.descending for order in found.order}
-        self._reverse = directions == {True}
-        self._work = Work("DISTINCT" if found.distinct and not found.order else "ORDER BY")
+        self._work = Work(order.work)
         self._keep_max = None if limit is None else limit + offset
         self.count = 0
 
@@ -69,11 +89,10 @@ class Gatherer:
 
     def add(self, entries: list[Any]) -> list[Any]:
         """Take entries; returns rows that are ready to be sent."""
-        if self._distinct:
-            entries = self._tell_apart(entries)
         if not self._order:
-            rows = [entry[-1] for entry in entries] if self._distinct else entries
-            return self._cut(rows)
+            if self._distinct:
+                self._work.add(2 * sum(map(len, entries)) + ENTRY_BYTES * len(entries))
+            return self._cut(entries)
         self._kept += entries
         keep = self._keep_max
         if keep is not None and keep <= RUN_ROWS:
@@ -86,7 +105,8 @@ class Gatherer:
             self._sort(self._kept)
             self._runs.append(self._kept)
             self._kept = []
-        self._work.add(sum(len(entry[-1]) for entry in entries) + ENTRY_BYTES * len(entries))
+        size = sum(map(len, map(_last, entries)))
+        self._work.add(size * (2 if self._distinct else 1) + ENTRY_BYTES * len(entries))
         return []
 
     def slices(self) -> Iterator[list[Any]]:
@@ -100,21 +120,10 @@ class Gatherer:
             merged = heapq.merge(*runs, key=self._sort_key, reverse=self._reverse)
         entries = iter(merged)
         while part := list(islice(entries, SLICE_ROWS)):
-            rows = self._cut([entry[-1] for entry in part])
+            rows = self._cut(list(map(_last, part)))
             yield rows
             if self._limit is not None and self.count >= self._limit:
                 return
-
-    def _tell_apart(self, entries: list[Any]) -> list[Any]:
-        seen, fresh, size = self._seen, [], 0
-        for entry in entries:
-            identity = entry[-2]
-            if identity not in seen:
-                seen.add(identity)
-                fresh.append(entry)
-                size += 2 * len(entry[-1]) + ENTRY_BYTES
-        self._work.add(size)
-        return fresh
 
     def _sort(self, entries: list[Any]) -> None:
         entries.sort(key=self._sort_key, reverse=self._reverse)

@@ -38,7 +38,7 @@ _pack_head: Final = struct.Struct("!cIHi").pack
 NULL_BYTES: Final = b"\xff\xff\xff\xff"
 # Length prefixes of short values, and whole heads of DataRows with one short column.
 LENGTHS: Final = tuple(pack_u32(size) for size in range(256))
-ONE_COLUMN: Final = tuple(_pack_head(b"D", size + 10, 1, size) for size in range(64))
+ONE_COLUMN: Final = tuple(_pack_head(b"D", size + 10, 1, size) for size in range(256))
 
 
 def length(size: int) -> bytes:
@@ -166,7 +166,9 @@ def column_source(value: str, kind: SqlType, typmod: int, form: int, out: Emitte
     if kind.family == "int":
         return f'b"%d" % {value}'
     if kind is BPCHAR and typmod >= 4:
-        return f"{value}.ljust({typmod - 4}).encode()"
+        # Full ones are usual, and a look at the length is a third of a call.
+        padded = f"({value} if len({value}) == {typmod - 4} else {value}.ljust({typmod - 4}))"
+        return f"{padded}.encode()"
     if kind.family == "text":
         return f"{value}.encode()"
     if kind is BOOL:
@@ -218,7 +220,8 @@ def _emit_one(out: Emitter, value: str, column: Node, form: int) -> str:
             out.line(f"{row} = ONE_COLUMN[len({row})] + {row}")
         else:
             out.names["one_column"] = one_column
-            out.line(f"{row} = one_column(len({row})) + {row}")
+            head = f"ONE_COLUMN[n] if (n := len({row})) < 256 else one_column(n)"
+            out.line(f"{row} = ({head}) + {row}")
 
     if column.nullable:
         with out.block(f"if {value} is None"):
@@ -232,7 +235,7 @@ def _emit_one(out: Emitter, value: str, column: Node, form: int) -> str:
 
 def one_column(size: int) -> bytes:
     """The head of a DataRow with one column of so many bytes."""
-    return ONE_COLUMN[size] if size < 64 else _pack_head(b"D", size + 10, 1, size)
+    return ONE_COLUMN[size] if size < 256 else _pack_head(b"D", size + 10, 1, size)
 
 
 def describe(name: str, node: Node) -> Column:

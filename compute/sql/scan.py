@@ -2,12 +2,13 @@
 
 A `Source` says which rows: a range of keys, some keys, a series, one empty row. A `Cursor` reads it
 synchronously; `batches` waits for pages and lets other sessions run in between. Both give lists of
-``(key, payload)``; a series gives ``(None, (value,))``.
+``(key, payload)``, where a series has ``(None, (value,))``, or decoded rows without the keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from msgpack import unpackb
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
 
 Batch = list[tuple[Any, Any]]
+# Decoded rows, a sized iterable.
+Rows = Any
 
 # Rows that one synchronous step may read: about 3 ms of decoding and encoding.
 ROWS_PER_STEP: Final = 1000
@@ -131,6 +134,22 @@ class Cursor:
         self.done = position is None
         return rows
 
+    def next_rows(self, txn: Transaction) -> Rows:
+        """The next batch as decoded rows, for those who need no keys."""
+        source = self._source
+        tree = source.tree
+        if tree is None or source.by_keys or source.index is not None:
+            return decode([payload for _, payload in self.next(txn)], txn)
+        low, high = self._bounds
+        found, position = txn.payloads(
+            tree, low, high, after=self._position, reverse=source.reverse
+        )
+        rows = decode(found, txn)
+        # After what may raise: a Suspend reads the same leaf again.
+        self._position = position
+        self.done = position is None
+        return rows
+
     def _single(self) -> Batch:
         self.done = True
         return [(None, ())]
@@ -192,13 +211,53 @@ class Cursor:
         return rows
 
 
-async def batches(cursor: Cursor, txn: Transaction, session: SessionLike) -> AsyncIterator[Batch]:
-    """All batches, waiting for pages and giving others a turn every few milliseconds."""
+_SHORT_ARRAYS: Final = tuple(bytes((0x90 + count,)) for count in range(16))
+_array_head: Final = struct.Struct(">BI").pack
+
+
+def decode(payloads: list[Any], txn: Transaction) -> Rows:
+    """The rows of these payloads. May raise a `Suspend` for one that is not at hand.
+
+    They are read as one msgpack array: a call for each costs twice as much (0.16 us a row).
+    """
+    count = len(payloads)
+    head = _SHORT_ARRAYS[count] if count < 16 else _array_head(0xDD, count)
+    try:
+        rows: list[Any] = unpackb(head + b"".join(payloads))
+    except TypeError:
+        large = txn.large
+        return LargeRows([p if type(p) is bytes else large(p) for p in payloads])
+    return rows
+
+
+class LargeRows:
+    """Rows of which some lie on overflow pages: decoded one at a time, as they may be large."""
+
+    __slots__ = ("_payloads",)
+
+    def __init__(self, payloads: list[bytes]) -> None:
+        self._payloads = payloads
+
+    def __len__(self) -> int:
+        return len(self._payloads)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(unpackb, self._payloads)
+
+
+async def batches(
+    cursor: Cursor, txn: Transaction, session: SessionLike, *, decoded: bool = False
+) -> AsyncIterator[Any]:
+    """All batches, waiting for pages and giving others a turn every few milliseconds.
+
+    ``decoded``: as of `Cursor.next_rows`, else of `Cursor.next`.
+    """
     sleep = session.engine.clock.sleep
+    following = cursor.next_rows if decoded else cursor.next
     rows = 0
     while not cursor.done:
         try:
-            batch = cursor.next(txn)
+            batch = following(txn)
         except Suspend as suspend:
             await resumed(suspend)
             continue

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from compute.sql import aggregates, gather
 from compute.sql.expressions import ColumnRef, Emitter, Node, ParamSlot, is_constant, walk
-from compute.sql.gather import ENTRY_BYTES, Gatherer, Output, Work
+from compute.sql.gather import ENTRY_BYTES, Gatherer, Ordering, Output, Work
 from compute.sql.operators import sort_value
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike, command_complete
 from compute.sql.rowcode import (
@@ -35,7 +35,7 @@ from polarless.errors import CallerMistake
 if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
 
-Step = Callable[[Any, Any, Batch, Any], None]
+Step = Callable[..., None]
 
 
 # ------------------------------------------------------------------------------------- point select
@@ -96,6 +96,11 @@ def _needs_row(found: Select) -> bool:
 # ---------------------------------------------------------------------------------- generated steps
 
 
+def reads_rows(found: Select) -> bool:
+    """Whether a step takes decoded rows; else keys and payloads, if it needs anything of them."""
+    return found.access is not None and _needs_row(found) and not found.lock
+
+
 def _filters(found: Select) -> list[Node]:
     if found.access is not None:
         return found.access.rest
@@ -104,10 +109,14 @@ def _filters(found: Select) -> list[Node]:
 
 def _emit_loop(out: Emitter, found: Select) -> None:
     """The head of the loop over a batch, with the filter; leaves the emitter inside."""
-    out.line("for key, payload in batch:")
-    out.indent += 1
-    if _needs_row(found):
-        out.line("r = unpack(payload)" if found.access is not None else "r = payload")
+    if reads_rows(found):
+        out.line("for r in batch:")
+        out.indent += 1
+    else:
+        out.line("for key, payload in batch:")
+        out.indent += 1
+        if _needs_row(found):
+            out.line("r = unpack(payload)" if found.access is not None else "r = payload")
     for node in _filters(found):
         out.line(f"if {node.emit(out)} is not True: continue")
 
@@ -126,26 +135,29 @@ def _sort_key(out: Emitter, order: Order) -> str:
 
 
 def rows_step(found: Select, slots: list[ParamSlot], results: tuple[int, ...] | None) -> Step:
-    """``step(session, P, batch, out)``: appends DataRows, or entries to sort or tell apart.
+    """``step(session, P, batch, out, seen)``: appends DataRows, or entries to sort.
 
-    An entry is ``(sort keys..., identity, DataRow)``; identity, the tuple of values, only for
-    DISTINCT.
+    An entry is ``(sort keys..., DataRow)``. ``seen`` are the values of the rows that DISTINCT has
+    let through.
     """
     out = start_step(slots)
     out.line("append = out.append")
     _emit_loop(out, found)
     _emit_entry(out, found, results)
-    return compile_function("step", "session, P, batch, out", out)
+    return compile_function("step", "session, P, batch, out, seen", out)
 
 
 def _emit_entry(out: Emitter, found: Select, results: tuple[int, ...] | None) -> None:
     nodes = [output.node for output in found.outputs]
     values = [node.emit(out) for node in nodes]
     identity = f"({', '.join(values)},)" if values else "()"
+    if found.distinct:
+        # Of the rows that are the same the first one is kept, and no other is encoded.
+        out.line(f"same = {values[0] if len(values) == 1 else identity}")
+        out.line("if same in seen: continue")
+        out.line("seen.add(same)")
     row = identity if results is None else emit_row(out, values, nodes, results)
     keys = [_sort_key(out, order) for order in found.order]
-    if found.distinct:
-        keys.append(identity)
     if keys:
         row = f"({', '.join(keys)}, {row})"
     out.line(f"append({row})")
@@ -174,7 +186,7 @@ def group_step(found: Select, slots: list[ParamSlot]) -> Step:
 
 
 def group_output(found: Select, slots: list[ParamSlot], results: tuple[int, ...] | None) -> Step:
-    """``step(session, P, batch, out)`` over finished groups ``(key, results)``, as `rows_step`."""
+    """``step(session, P, batch, out, seen)`` over groups ``(key, results)``, as `rows_step`."""
     out = start_step(slots)
     out.line("append = out.append")
     out.line("for key, a in batch:")
@@ -184,7 +196,7 @@ def group_output(found: Select, slots: list[ParamSlot], results: tuple[int, ...]
     if found.having is not None:
         out.line(f"if {found.having.emit(out)} is not True: continue")
     _emit_entry(out, found, results)
-    return compile_function("finish", "session, P, batch, out", out)
+    return compile_function("finish", "session, P, batch, out, seen", out)
 
 
 # --------------------------------------------------------------------------------------- gathering
@@ -196,7 +208,7 @@ class Reader:
     With ``results`` None rows are tuples of values in place of DataRows: INSERT ... SELECT.
     """
 
-    __slots__ = ("_finish", "_found", "_limits", "_step", "source")
+    __slots__ = ("_decoded", "_finish", "_found", "_limits", "_ordering", "_step", "source")
 
     def __init__(
         self, found: Select, slots: list[ParamSlot], results: tuple[int, ...] | None
@@ -209,7 +221,9 @@ class Reader:
         else:
             self._step = rows_step(found, slots, results)
             self._finish = None
+        self._decoded = reads_rows(found)
         self._limits = limit_function(found, slots)
+        self._ordering = Ordering(found)
 
     def gatherer(self, session: SessionLike, values: Any) -> Gatherer:
         """A fresh one. Raises 2201W, 2201X."""
@@ -218,19 +232,19 @@ class Reader:
             raise CallerMistake("LIMIT must not be negative", sqlstate="2201W")
         if offset is not None and offset < 0:
             raise CallerMistake("OFFSET must not be negative", sqlstate="2201X")
-        return Gatherer(self._found, limit, offset or 0)
+        return Gatherer(self._ordering, limit, offset or 0)
 
     def read_now(
         self, session: SessionLike, values: Any, txn: Transaction | None, gatherer: Gatherer
     ) -> list[Any] | None:
         """All entries in one synchronous step, or None if that is too much."""
         cursor = self.source.cursor(session, values)
-        step = self._step
+        step, decoded = self._step, self._decoded
         groups = self._groups()
         entries: list[Any] = []
         read = 0
         while not cursor.done and not gatherer.is_full():
-            batch = cursor.next(txn)  # type: ignore[arg-type]
+            batch = cursor.next_rows(txn) if decoded else cursor.next(txn)  # type: ignore[arg-type]
             read += len(batch) + 2
             if read > ROWS_PER_STEP and not cursor.done:
                 return None
@@ -238,10 +252,10 @@ class Reader:
                 step(session, values, batch, groups)
             else:
                 found: list[Any] = []
-                step(session, values, batch, found)
+                step(session, values, batch, found, gatherer.seen)
                 entries += gatherer.add(found)
         if groups is not None:
-            entries += gatherer.add(self._finished(session, values, list(groups.items())))
+            entries += gatherer.add(self._finished(session, values, list(groups.items()), gatherer))
         for rows in gatherer.slices():
             entries += rows
         return entries
@@ -263,19 +277,23 @@ class Reader:
             waiting = list(groups.items())
             for start in range(0, len(waiting), ROWS_PER_STEP):
                 part = waiting[start : start + ROWS_PER_STEP]
-                yield gatherer.add(self._finished(session, values, part))
+                yield gatherer.add(self._finished(session, values, part, gatherer))
                 await session.engine.clock.sleep(0)
         elif not gatherer.is_full():
             step = self._step
-            async for batch in batches(self.source.cursor(session, values), txn, session):
+            async for batch in self._batches(session, values, txn):
                 entries: list[Any] = []
-                step(session, values, batch, entries)
+                step(session, values, batch, entries, gatherer.seen)
                 yield gatherer.add(entries)
                 if gatherer.is_full():
                     break
         for rows in gatherer.slices():
             yield rows
             await session.engine.clock.sleep(0)
+
+    def _batches(self, session: SessionLike, values: Any, txn: Transaction) -> AsyncIterator[Any]:
+        cursor = self.source.cursor(session, values)
+        return batches(cursor, txn, session, decoded=self._decoded)
 
     def _groups(self) -> dict[Any, Any] | None:
         if self._finish is None:
@@ -291,7 +309,7 @@ class Reader:
         step = self._step
         sets = [a.index for a in found.aggregates if a.distinct]
         unmeasured = 0
-        async for batch in batches(self.source.cursor(session, values), txn, session):
+        async for batch in self._batches(session, values, txn):
             step(session, values, batch, groups)
             if len(groups) > counted:
                 added = len(groups) - counted
@@ -305,12 +323,14 @@ class Reader:
                 Work("DISTINCT").add(size * ENTRY_BYTES)
         return groups
 
-    def _finished(self, session: SessionLike, values: Any, groups: Batch) -> list[Any]:
+    def _finished(
+        self, session: SessionLike, values: Any, groups: Batch, gatherer: Gatherer
+    ) -> list[Any]:
         entries: list[Any] = []
         wanted = self._found.aggregates
         done = [(key, aggregates.finish(wanted, state)) for key, state in groups]
         assert self._finish is not None
-        self._finish(session, values, done, entries)
+        self._finish(session, values, done, entries, gatherer.seen)
         return entries
 
 

@@ -22,7 +22,7 @@ from compute.txn.locks import Owner
 from compute.txn.versions import visible
 from polarless.errors import CallerMistake, Conflict, Overloaded, Reroute
 from polarless.kernel.ids import Cts, PageId, TreeId
-from polarless.kernel.page import Key
+from polarless.kernel.page import Frame, Key
 
 if TYPE_CHECKING:
     from compute.txn.engine import Engine
@@ -141,10 +141,11 @@ class Transaction(Owner):
             self.reads.append((tree, key, key, True))
         payload = visible(tree.find(key), self.snapshot)
         if type(payload) is tuple:
-            return self._large(payload)
+            return self.large(payload)
         return payload  # type: ignore[no-any-return]
 
-    def _large(self, place: tuple[int, PageId, int]) -> bytes:
+    def large(self, place: tuple[int, PageId, int]) -> bytes:
+        """A value that lies on overflow pages. May raise a `Suspend`."""
         self.pin()
         return self.engine.fetcher.large(place[1], place[2], place[0])
 
@@ -162,12 +163,7 @@ class Transaction(Owner):
         ``after`` is the position that the previous call returned. May raise a `Suspend`; then call
         again with the same arguments.
         """
-        self.pin()
-        if self.membership != self.engine.memberships:
-            self._snapshot_lost()
-        if self.isolation == SERIALIZABLE and after is None:
-            self.reads.append((tree, low, high, False))
-        frame, keys, rest = tree.rows_in(after, low, high, reverse=reverse)
+        frame, keys, rest = self._leaf(tree, low, high, after, reverse)
         rows = frame.rows
         snapshot = self.snapshot
         result: list[tuple[Key, bytes]] = []
@@ -177,13 +173,54 @@ class Transaction(Owner):
                 version = version[2]
             if version is not None and version[1] is not None:
                 payload = version[1]
-                result.append((key, payload if type(payload) is bytes else self._large(payload)))
+                result.append((key, payload if type(payload) is bytes else self.large(payload)))
         own = self.writes.get(tree.tree_id) if self.writes else None
         if own:
             result = self._merged(
                 tree.tree_id, result, own, frame.low, frame.high, low, high, after, reverse
             )
         return result, rest
+
+    def payloads(
+        self,
+        tree: Tree,
+        low: Key = None,
+        high: Key = None,
+        *,
+        after: Key | None = None,
+        reverse: bool = False,
+    ) -> tuple[list[Any], Key | None]:
+        """As `batch` without the keys; a value on overflow pages is still its place, a tuple."""
+        if self.writes and tree.tree_id in self.writes:
+            rows, rest = self.batch(tree, low, high, after=after, reverse=reverse)
+            return [payload for _, payload in rows], rest
+        frame, keys, rest = self._leaf(tree, low, high, after, reverse)
+        versions = frame.rows
+        snapshot = self.snapshot
+        result: list[Any] = []
+        append = result.append
+        for key in keys:
+            version: Any = versions[key]
+            while version[0] > snapshot:
+                version = version[2]
+                if version is None:
+                    break
+            else:
+                payload = version[1]
+                if payload is not None:
+                    append(payload)
+        return result, rest
+
+    def _leaf(
+        self, tree: Tree, low: Key, high: Key, after: Key, reverse: bool
+    ) -> tuple[Frame, list[Key], Key]:
+        """The leaf at a scan's position, its keys within the range, and where to go on."""
+        self.pin()
+        if self.membership != self.engine.memberships:
+            self._snapshot_lost()
+        if self.isolation == SERIALIZABLE and after is None:
+            self.reads.append((tree, low, high, False))
+        return tree.rows_in(after, low, high, reverse=reverse)
 
     def _merged(
         self,
@@ -250,7 +287,7 @@ class Transaction(Owner):
                 self.depends = version[0]
         payload = version[1]
         if type(payload) is tuple:
-            return self._large(payload)
+            return self.large(payload)
         return payload  # type: ignore[no-any-return]
 
     def insert(self, tree: Tree, key: Key, payload: bytes) -> bool:
@@ -278,7 +315,7 @@ class Transaction(Owner):
         size = 64 + (len(payload) if payload is not None else 0)
         self.write_bytes += size
         if self.write_bytes > self.engine.write_set_bytes_max or size > _ROW_BYTES_MAX + 64:
-            self._too_large(size)
+            self._toolarge(size)
 
     def lock_table(self, tree: Tree, *, exclusive: bool = True) -> None:
         """Lock a whole tree against other writers until this transaction is acknowledged."""
@@ -300,7 +337,7 @@ class Transaction(Owner):
             "writer (RW).",
         )
 
-    def _too_large(self, size: int) -> None:
+    def _toolarge(self, size: int) -> None:
         limit = self.engine.write_set_bytes_max
         if size > _ROW_BYTES_MAX + 64:
             raise CallerMistake(
