@@ -107,8 +107,8 @@ class MemoryLog:
         self.closed = True
 
     def crash(self, *, torn_bytes: int = 0) -> MemoryLog:
-        """What is there after the machine stopped, with ``torn_bytes`` of what was not synced."""
-        after = MemoryLog()
+        """What is there after the process stopped, with ``torn_bytes`` of what was not synced."""
+        after = MemoryLog(Faults(room_bytes=self.faults.room_bytes))
         after.state = self.state
         for start, data in self.contents.items():
             kept = min(len(data), self._durable[start] + torn_bytes)
@@ -179,7 +179,7 @@ class MemoryPages:
 
     def crash(self) -> MemoryPages:
         """What is there after the machine stopped."""
-        after = MemoryPages()
+        after = MemoryPages(Faults(room_bytes=self.faults.room_bytes))
         after.pages, after.state = dict(self.pages), self.state
         return after
 

@@ -1,74 +1,32 @@
-"""A cluster in one loop: the production nodes, control's core, and processes that can be killed."""
+"""A cluster in one loop: the production nodes, control, and processes that can be killed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import json
-import logging
 from collections.abc import Coroutine
-from typing import Any, cast
+from typing import Any
 
 from compute.node import ComputeNode
 from memory_pool.node import MemoryNode
 from polarless.config import ClusterConfig, ControlConfig, StorageConfig
-from polarless.control import launch
-from polarless.control.calls import Calls
-from polarless.control.decisions import (
-    Attach,
-    Begin,
-    Detach,
-    Effect,
-    Ended,
-    Event,
-    Kill,
-    LearnEpoch,
-    Promote,
-    Ready,
-    Record,
-    Start,
-    Stop,
-    SwitchAsked,
-    TakeHome,
-    TellFenced,
-    TellHome,
-    Tick,
-)
+from polarless.control.decisions import SwitchAsked
 from polarless.control.failover import Failover
-from polarless.control.link import Link
-from polarless.control.membership import SERVING, Member, initial_members
-from polarless.net.processes import ProcessId
+from polarless.control.membership import Member
 from polarless.proxy.service import Proxy
 from polarless.wire.control import COMPUTE, MEMORY, PROXY, STORAGE
 from storage.backends.memory import MemoryLog, MemoryPages
 from storage.engine import Engine, examine_both
 from storage.node import StorageNode
+from tests.sim.control import NOTICE_S, POOL_MB, Saved, SimControl
 from tests.sim.loop import PROCESS, Process, VirtualLoop
 from tests.sim.world import sim_world
-
-log = logging.getLogger(__name__)
 
 CLUSTER = bytes(range(16))
 SYNC_S = 150e-6
 # Imports and the interpreter's start, as control sees them.
 START_S = 0.2
-
-
-class _Files:
-    """What control reads of a process that it has started: its READY line."""
-
-    def __init__(self) -> None:
-        self.ready: dict[str, str] = {}
-
-    def text(self, path: str) -> str:
-        return self.ready.get(path, "")
-
-
-class _Crew:
-    """The part of control's crew that its calls use."""
-
-    def __init__(self) -> None:
-        self.links: dict[str, Link] = {}
 
 
 class _Thread:
@@ -105,41 +63,31 @@ class SimCluster:
         self.nodes: dict[str, Any] = {}
         self.processes: dict[str, Process] = {}
         self.settings = ClusterConfig(
-            ro_count=ro, memory_node_count=memory_nodes, pool_mb=8, cache_mb=4
+            ro_count=ro, memory_node_count=memory_nodes, pool_mb=POOL_MB, cache_mb=4
         )
         self.config = ControlConfig()
-        members = initial_members(
-            compute_count=1 + ro, memory_node_count=memory_nodes, proxy_count=1
-        )
-        self.core = Failover(members, self.config, epoch=0, home_epoch=0)
-        self.core.ro_wanted = ro
-        self.crew = _Crew()
-        self.calls = Calls(self.core, cast("Any", self.crew), self.config, self.emit)
+        self.identity = CLUSTER
         self.disk_log, self.disk_pages = MemoryLog(), MemoryPages()
-        self._files = _Files()
-        self._pid = 100
-        self._told: dict[str, Any] = {}
         self.sync_s = SYNC_S
-        self._tasks: set[asyncio.Task[None]] = set()
-        for number, member in enumerate(members.members.values()):
-            member.address = f"127.0.0.1:{20_000 + 2 * number}"
-            if member.kind in (COMPUTE, PROXY):
-                member.sql = f"127.0.0.1:{20_001 + 2 * number}"
+        self._pid = 100
+        self._ports = 20_000
+        self.saved = Saved(self)
+        self.saved.ro, self.saved.memory_nodes = ro, memory_nodes
+        self.control = SimControl(self)
 
-    # Control.
+    @property
+    def core(self) -> Failover:
+        """What control decides with; that of the last control while there is none."""
+        return self.control.core
 
     async def start(self) -> None:
         """Start everything, and return when it serves."""
-        self.emit(Begin(adopted=False))
-        self.spawn(self._tick())
+        self.control.begin()
         await self.until_serving(30.0)
 
     def serves(self) -> bool:
         """Whether every member serves."""
-        members = self.core.members.members.values()
-        return self.core.loss is None and all(
-            m.state == SERVING and m.fields and self.processes[m.name].alive for m in members
-        )
+        return self.control.serves()
 
     async def until_serving(self, limit_s: float) -> None:
         """Liveness: everything serves within a bounded time."""
@@ -150,62 +98,25 @@ class SimCluster:
             ]
             await asyncio.sleep(0.01)
 
-    def emit(self, event: Event) -> None:
-        """As control's service does: a step of the core, then its effects in order."""
-        if isinstance(event, Ready):
-            link = self.crew.links.get(event.name)
-            if link is not None and link.ready.get("sql"):
-                self.core.members[event.name].sql = str(link.ready["sql"])
-        for effect in self.core.step(event, self.loop.now):
-            self._carry_out(effect)
-        self._tell_proxies()
+    def control_dies(self) -> None:
+        """Control is killed; everybody else goes on."""
+        self.say("kill -9 control")
+        self.control.die()
 
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case Record(event, node, text):
-                self.say(f"{event} {node}: {text}")
-            case Start(name):
-                self._start(self.core.members[name])
-            case Kill(name):
-                self.kill(name)
-            case Stop(name):
-                self._stop(name)
-            case Promote():
-                self.spawn(self.calls.promote(effect))
-            case TakeHome():
-                self.spawn(self.calls.take_home(effect))
-            case TellHome():
-                self.spawn(self.calls.tell_home(effect))
-            case Attach():
-                self.spawn(self.calls.attach(effect))
-            case Detach(name):
-                self.spawn(self.calls.detach(name))
-            case TellFenced(name, epoch):
-                self.spawn(self.calls.fence(name, epoch))
-            case LearnEpoch():
-                self.spawn(self.calls.learn_epoch())
+    def control_returns(self) -> None:
+        """It is started again, and takes over what runs."""
+        if not self.control.alive:
+            self.control = SimControl(self)
+            self.control.begin()
 
-    def _tell_proxies(self) -> None:
-        now = launch.topology(self.core.members, self.core.leaving)
-        for member in self.core.members.of_kind(PROXY):
-            if member.state == SERVING and self._told.get(member.name) != (member.pid, now):
-                self._told[member.name] = (member.pid, now)
-                self.spawn(self._tell(member.name, now))
+    def switch(self) -> None:
+        """A planned switch."""
+        self.control.emit(SwitchAsked(None))
 
-    async def _tell(self, name: str, now: dict[str, Any]) -> None:
-        if await self.calls.attempt(name, "topology", now):
-            self._told.pop(name, None)
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.ping_interval_s)
-            self.emit(Tick())
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """A task of control."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def free_addresses(self) -> tuple[str, str]:
+        """Two that nobody has had: a node's, and its clients'."""
+        self._ports += 2
+        return f"127.0.0.1:{self._ports - 2}", f"127.0.0.1:{self._ports - 1}"
 
     def say(self, text: str) -> None:
         """A line of the trace."""
@@ -213,18 +124,10 @@ class SimCluster:
 
     # Processes.
 
-    def _start(self, member: Member) -> None:
+    def start_process(self, member: Member, config: dict[str, Any]) -> None:
+        """Start a member's process."""
         self._pid += 1
-        process = Process(member.name, self._pid)
-        self.processes[member.name] = process
-        member.pid = self._pid
-        self._files.ready.pop(f"run/{member.name}.ready", None)
-        config = launch.node_config(
-            member, self.core.members, self.settings, cluster=CLUSTER, data="/data", run="/run",
-            home_epoch=self.core.home_epoch, serve_fd=-1,
-            topology=launch.topology(self.core.members, self.core.leaving),
-        )  # fmt: skip
-        config.pop("share_path", None)
+        process = self.processes[member.name] = Process(member.name, self._pid)
         context = contextvars.copy_context()
         context.run(PROCESS.set, process)
         start = {
@@ -232,12 +135,6 @@ class SimCluster:
             COMPUTE: self._compute, PROXY: self._proxy,
         }[member.kind]  # fmt: skip
         self.loop.create_task(self._main(process, start(process, config)), context=context)
-        link = Link(
-            member.name, ProcessId(process.pid, 0), member.address, world=self.world,
-            data=cast("Any", self._files), cluster=CLUSTER, config=self.config, emit=self.emit,
-        )  # fmt: skip
-        self.crew.links[member.name] = link
-        self.spawn(link.run())
 
     async def _main(self, process: Process, main: Coroutine[Any, Any, int]) -> None:
         await asyncio.sleep(START_S * self.rng.uniform(0.5, 1.5))
@@ -253,7 +150,7 @@ class SimCluster:
 
     def ready(self, name: str, **fields: str) -> None:
         """What a node prints when it serves."""
-        self._files.ready[f"run/{name}.ready"] = "READY " + json.dumps(fields) + "\n"
+        self.saved.ready[f"run/{name}.ready"] = "READY " + json.dumps(fields) + "\n"
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -262,7 +159,8 @@ class SimCluster:
             self.say(f"kill -9 {name}")
             self._ended(process, -9)
 
-    def _stop(self, name: str) -> None:
+    def stop(self, name: str) -> None:
+        """SIGTERM."""
         node = self.nodes.get(name)
         process = self.processes.get(name)
         if process is None or not process.alive:
@@ -282,20 +180,20 @@ class SimCluster:
             torn = self.rng.choice((0, 0, 1, 17, 300))
             self.disk_log = self.disk_log.crash(torn_bytes=torn)
             self.disk_pages = self.disk_pages.crash()
+        # Control hears of it a moment later, as from a pidfd.
+        self.loop.call_later(NOTICE_S, self._noticed, process, code, context=contextvars.Context())
+
+    def _noticed(self, process: Process, code: int) -> None:
+        if self.processes[process.name] is process:
+            self.control.ended(process.name, code)
+
+    def bury(self, name: str) -> None:
+        """Control removes what a dead memory node left; of a home it clears the words first."""
         for region, data in list(self.memory.regions.items()):
             if f"-{name}-" in region:
                 if region.endswith("cells"):
                     data[64:] = bytes(len(data) - 64)
                 del self.memory.regions[region]
-        link = self.crew.links.pop(name, None)
-        if link is not None:
-            link.close()
-        # Control hears of it a moment later, as from a pidfd.
-        self.loop.call_later(0.002, self.emit, Ended(name, code), context=contextvars.Context())
-
-    def switch(self) -> None:
-        """A planned switch."""
-        self.emit(SwitchAsked(None))
 
     # The nodes, as their `__main__` makes them.
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from polarless.kernel import failpoints
+from tests.sim import disk_faults, operations
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import PROCESS, Killed
 from tests.sim.outcome import Outcome
@@ -44,21 +46,14 @@ class Chaos:
         self.rng = rng
         self.count = rng.randrange(2, FAULTS_MAX + 1)
         kinds: list[Callable[[], Awaitable[None]]] = [
-            self.kill,
-            self.kill,
-            self.stop,
-            self.switch,
-            self.slow,
-            self.partition,
-            self.tear,
-            self.failpoint,
-            self.late_append,
-            self.late_append,
-            self.sync_fails,
-            self.sync_is_slow,
-            self.all_of_a_kind,
-            self.wall_jumps,
-        ]
+            self.kill, self.kill, self.stop, self.slow, self.partition, self.tear, self.failpoint,
+            self.late_append, self.late_append, self.all_of_a_kind, self.wall_jumps,
+            *(partial(fault, self) for fault in (
+                disk_faults.sync_fails, disk_faults.sync_is_slow, disk_faults.write_is_torn,
+                disk_faults.full, operations.switch, operations.scale, operations.restart,
+                operations.control_dies,
+            )),
+        ]  # fmt: skip
         self.kinds = rng.sample(kinds, rng.randrange(2, 6))
         # How many pairs of processes are far apart, and what that means for storage.
         cluster.network.far = rng.choice((0.0, 0.0, 0.15, 0.4))
@@ -71,7 +66,7 @@ class Chaos:
             if self.rng.random() < 0.6:
                 await self.cluster.until_serving(30.0)
         failpoints.disarm()
-        self.cluster.disk_log.faults.sync = False
+        disk_faults.end(self)
 
     def someone(self, *roles: str) -> str | None:
         """A node that has one of these roles now."""
@@ -124,11 +119,6 @@ class Chaos:
             await asyncio.sleep(seconds)
         process.go_on(self.cluster.loop)
 
-    async def switch(self) -> None:
-        """A planned switch."""
-        self.say("a planned switch")
-        self.cluster.switch()
-
     async def slow(self) -> None:
         """Everything takes longer."""
         self.say("a slow network")
@@ -172,18 +162,6 @@ class Chaos:
 
         failpoints.arm(name, killed, passes=passes)
         await asyncio.sleep(0.3)
-
-    async def sync_fails(self) -> None:
-        """The disk refuses one sync; whatever was written since the last one may be gone."""
-        self.say("the next sync fails")
-        self.cluster.disk_log.faults.sync = True
-
-    async def sync_is_slow(self) -> None:
-        """A disk that takes its time."""
-        self.say("slow syncs")
-        self.cluster.sync_s = self.rng.choice((0.005, 0.05))
-        await asyncio.sleep(0.3)
-        self.cluster.sync_s = 150e-6
 
     async def all_of_a_kind(self) -> None:
         """Compute, or the whole pool, at once."""

@@ -14,6 +14,8 @@ class Outcome:
     commits: int = 0
     transfers: int = 0
     audits: int = 0
+    # Clients may have been told so: 53100 and 08007.
+    disk_was_full: bool = False
     problem: str = ""
     # It did not end, so it says nothing of what was looked for.
     gave_up: bool = False
