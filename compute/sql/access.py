@@ -6,11 +6,16 @@ something known beforehand narrow the access and are done with; the others are l
     WHERE a = 1 AND b > $1 AND c = 'x'     primary key (a, b)
 
 is the range from ``prefix_end(encode(1, $1))`` to ``prefix_end(encode(1))``, filtered by ``c``.
+
+    WHERE a BETWEEN 1 AND 3 OR a = 9 OR a BETWEEN 2 AND 5
+
+is the two ranges from 1 to 5 and from 9 to 9: sorted and joined when the values are known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from compute.sql.catalog import ENCODER_NAMES, Index, Table
 from compute.sql.expressions import (
@@ -28,10 +33,11 @@ from compute.sql.operators import Comparison
 
 @dataclass(slots=True)
 class Access:
-    """The way to the rows. Exactly one of the three groups of fields is used:
+    """The way to the rows. Exactly one of the four groups of fields is used:
 
-    ``point``: the key's columns; ``keys``: a list of them; else ``equal``, ``low``, ``high``: what
-    bounds the range, all empty for a full scan.
+    ``point``: the key's columns; ``keys``: a list of them; ``ranges``: several of what follows, on
+    the first column; else ``equal``, ``low``, ``high``: what bounds the range, all empty for a full
+    scan.
     """
 
     table: Table
@@ -42,18 +48,20 @@ class Access:
     index: Index | None = None
     low: tuple[Node, bool] | None = None
     high: tuple[Node, bool] | None = None
+    ranges: list[Access] = field(default_factory=list)
     # What is left of WHERE.
     rest: list[Node] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
         """Whether every row of the table is read."""
-        return not (self.point or self.keys or self.equal or self.low or self.high)
+        return not self.is_bounded and not (self.low or self.high)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the range has two ends, so that it may be hoped to be short."""
-        return bool(self.point or self.keys or self.equal or (self.low and self.high))
+        """Whether all ranges have two ends, so that they may be hoped to be short."""
+        two_ends = self.low and self.high
+        return bool(self.point or self.keys or self.ranges or self.equal or two_ends)
 
     def describe(self) -> str:
         """For EXPLAIN."""
@@ -83,16 +91,31 @@ class Access:
 
     def emit_bounds(self, out: Emitter) -> None:
         """The body of a function that returns ``(low, high)``, or None for nothing at all."""
+        out.line(f"return {self._emit_range(out, nothing='return None')}")
+
+    def emit_ranges(self, out: Emitter) -> None:
+        """The body of a function that returns a list of ``(low, high)``, sorted and disjoint."""
+        out.names["disjoint"] = disjoint
+        out.line("found = []")
+        for part in self.ranges:
+            # A loop that runs once: `break` leaves it when a bound is NULL.
+            with out.block("while True"):
+                out.line(f"found.append({part._emit_range(out, nothing='break')})")
+                out.line("break")
+        out.line("return disjoint(found)")
+
+    def _emit_range(self, out: Emitter, *, nothing: str) -> str:
+        """Source of ``(low, high)``; runs ``nothing`` when a bound is NULL."""
         table = self.table
         equal = [node.emit(out) for node in self.equal]
-        _emit_null_test(out, list(zip(self.equal, equal)), "return None")
+        _emit_null_test(out, list(zip(self.equal, equal)), nothing)
         ends: list[str] = []
         for bound in (self.low, self.high):
             if bound is None:
                 ends.append("")
                 continue
             source = bound[0].emit(out)
-            _emit_null_test(out, [(bound[0], source)], "return None")
+            _emit_null_test(out, [(bound[0], source)], nothing)
             ends.append(source)
         low, high = "None", "None"
         columns = self.columns
@@ -117,7 +140,7 @@ class Access:
                 if self.high is not None:
                     key = f"{prefix} + {encoder}({ends[1]})"
                     high = f"prefix_end({key})" if self.high[1] else key
-        out.line(f"return ({low}, {high})")
+        return f"({low}, {high})"
 
     def emit_keys(self, out: Emitter) -> None:
         """The body of a function that returns the sorted keys of an IN list."""
@@ -128,6 +151,20 @@ class Access:
         item = "v" if plain else f"{encoder}(v)"
         test = " if v is not None" if has_null != "False" else ""
         out.line(f"return sorted([{item} for v in {values}{test}])")
+
+
+def disjoint(ranges: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """The same keys in ranges ``[low, high)`` that are sorted and do not meet."""
+    result: list[tuple[Any, Any]] = []
+    for low, high in sorted(ranges):
+        if low >= high:
+            continue
+        if result and low <= result[-1][1]:
+            first, last = result[-1]
+            result[-1] = (first, max(last, high))
+        else:
+            result.append((low, high))
+    return result
 
 
 def _encoded(table: Table, columns: tuple[int, ...], sources: list[str]) -> str:
@@ -169,6 +206,8 @@ def _score(access: Access) -> int:
         return 1000
     if access.keys is not None:
         return 50 if index is None or index.unique else 15
+    if access.ranges:
+        return 7
     return 20 * len(access.equal) + 4 * (access.low is not None) + 4 * (access.high is not None)
 
 
@@ -200,6 +239,8 @@ def _try(
                 return access
     if len(access.equal) < len(key):
         used |= _find_ends(access, conjuncts, key[len(access.equal)])
+    if access.is_full and key:
+        used |= _find_ranges(access, conjuncts)
     access.rest = [node for node in conjuncts if id(node) not in used]
     return access
 
@@ -219,6 +260,39 @@ def _find_ends(access: Access, conjuncts: list[Node], column: int) -> set[int]:
             access.high = (value, symbol == "<=")
             used.add(id(node))
     return used
+
+
+def _find_ranges(access: Access, conjuncts: list[Node]) -> set[int]:
+    """Ranges of the first column: an OR of which every part bounds it from both sides.
+
+    A part may say more than that; then the OR stays in the filter.
+    """
+    column = access.columns[0]
+    for node in conjuncts:
+        if not (isinstance(node, Junction) and node.stop):
+            continue
+        exact = True
+        for part in node.parts:
+            inner = conjuncts_of(part)
+            range_ = Access(access.table, index=access.index)
+            used = _find_ends(range_, inner, column) or _find_equal(range_, inner, column)
+            if range_.low is None or range_.high is None:
+                access.ranges = []
+                break
+            exact = exact and len(used) == len(inner)
+            access.ranges.append(range_)
+        else:
+            return {id(node)} if exact else set()
+    return set()
+
+
+def _find_equal(access: Access, conjuncts: list[Node], column: int) -> set[int]:
+    for node in conjuncts:
+        found = _comparison(node)
+        if found is not None and found[:2] == (column, "="):
+            access.low = access.high = (found[2], True)
+            return {id(node)}
+    return set()
 
 
 def conjuncts_of(where: Node | None) -> list[Node]:

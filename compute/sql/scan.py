@@ -61,6 +61,8 @@ class Source:
             self.index = access.index.tree
             self.by_keys = False
             self.prefixes = access.keys is not None
+        # The bounds are a list of ranges.
+        self.ranges = access is not None and bool(access.ranges)
         out = start_step(slots)
         if access is not None:
             if access.point:
@@ -68,6 +70,8 @@ class Source:
                 out.line(f"return [{key}]")
             elif access.keys is not None:
                 access.emit_keys(out)
+            elif access.ranges:
+                access.emit_ranges(out)
             else:
                 access.emit_bounds(out)
         elif series is not None:
@@ -95,7 +99,7 @@ class Cursor:
         found = source.bounds(session, values)
         self.done = False
         self._bounds: tuple[Any, ...] = (None, None)
-        # Ranges of an index that are still to be walked, the next one last.
+        # Ranges that are still to be walked, the next one last.
         self._ranges: list[tuple[Any, Any]] = []
         if source.by_keys:
             self._keys = found
@@ -103,6 +107,11 @@ class Cursor:
         elif source.prefixes:
             self._ranges = [(key, prefix_end(key)) for key in reversed(found)]
             self.done = not found
+        elif source.ranges:
+            self._ranges = found[::-1]
+            self.done = not found
+            if source.index is None and found:
+                self._bounds = self._ranges.pop()
         elif source.index is not None:
             self._ranges = [] if found is None else [found]
             self.done = found is None
@@ -130,9 +139,17 @@ class Cursor:
             return self._by_index(txn, tree, source.index)
         low, high = self._bounds
         rows, position = txn.batch(tree, low, high, after=self._position, reverse=source.reverse)
-        self._position = position
-        self.done = position is None
+        self._move(position)
         return rows
+
+    def _move(self, position: Any) -> None:
+        """To where the table's scan goes on; None: to the next range."""
+        self._position = position
+        if position is None:
+            if self._ranges:
+                self._bounds = self._ranges.pop()
+            else:
+                self.done = True
 
     def next_rows(self, txn: Transaction) -> Rows:
         """The next batch as decoded rows, for those who need no keys."""
@@ -146,8 +163,7 @@ class Cursor:
         )
         rows = decode(found, txn)
         # After what may raise: a Suspend reads the same leaf again.
-        self._position = position
-        self.done = position is None
+        self._move(position)
         return rows
 
     def _single(self) -> Batch:

@@ -508,7 +508,9 @@ def _named_output(tree: Any, found: Select, names: list[str], name: str) -> Node
 def _use_key_order(found: Select) -> None:
     """Whether the scan gives the rows in the order that is asked for."""
     access = found.access
-    if access is None or found.grouped or found.distinct or access.keys or not found.order:
+    if access is None or found.grouped or found.distinct or not found.order:
+        return
+    if access.keys or access.ranges:
         return
     key = list(access.columns)
     if access.index is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.sql.harness import Client, database
 
 LARGE = 40_000
@@ -55,3 +57,50 @@ async def test_distinct_lets_each_value_through_once_over_many_leaves() -> None:
         assert ordered == [("6",), ("5",), ("4",)]
         pairs = await client.run("select distinct n, n + 1 from t where id < 590 order by n")
         assert pairs == [(str(n), str(n + 1)) for n in range(7)]
+
+
+RANGES = (
+    # (condition on the column, the values of 0..599 for which it holds)
+    ("{c} between 10 and 20 or {c} between 15 and 30 or {c} = 599", {*range(10, 31), 599}),
+    ("{c} between 50 and 40 or {c} = 3 or {c} = 3", {3}),
+    ("({c} > 5 and {c} < 8) or ({c} >= 8 and {c} <= 9)", {6, 7, 8, 9}),
+    ("({c} between 1 and 6 and u = 2) or {c} between 100 and 101", {2, 100, 101}),
+    ("{c} between 1 and 3 or {c} between null and 9", {1, 2, 3}),
+    ("({c} between 1 and 3 or {c} between 7 and 9) and u between 3 and 8", {3, 7, 8}),
+)
+
+
+@pytest.mark.parametrize(("condition", "values"), RANGES)
+@pytest.mark.parametrize("column", ["id", "k", "s"])
+async def test_or_of_ranges_reads_only_these(condition: str, values: set[int], column: str) -> None:
+    """By a key of integers, by an index, and by one that is not unique, with NULLs in it."""
+    async with database() as db:
+        client = db.client()
+        kind = "smallint" if column == "s" else "int"
+        await client.run(f"create table t (id int primary key, k int, s {kind}, u int not null)")
+        if column != "id":
+            await client.run(f"create index i on t ({column})")
+        for start in range(0, 600, 100):
+            rows = ", ".join(f"({i}, {i}, {i}, {i})" for i in range(start, start + 100))
+            await client.run(f"insert into t values {rows}, ({-1 - start}, null, null, 0)")
+        where = condition.format(c=column)
+        way = "Index Scan" if column != "id" else "Primary Key Range Scan"
+        if "u between" not in where:
+            ((plan,), *_) = await client.run(f"explain select * from t where {where}")
+            assert way in plan
+        found = await client.run(f"select u from t where {where} order by u desc")
+        assert [int(u) for (u,) in found] == sorted(values, reverse=True)
+        assert await client.value(f"select count(*) from t where {where}") == str(len(values))
+        ordered = await client.run(f"select {column} from t where {where} order by {column} desc")
+        assert [int(u) for (u,) in ordered] == sorted(values, reverse=True)
+        changed = await client.run(f"update t set u = u where {where}")
+        assert changed.tag == f"UPDATE {len(values)}"
+
+
+async def test_an_or_with_an_open_range_reads_all() -> None:
+    async with database() as db:
+        client = db.client()
+        await filled(client)
+        ((plan,), *_) = await client.run("explain select * from t where id < 5 or id = 9")
+        assert "Seq Scan" in plan
+        assert await client.value("select count(*) from t where id < 5 or id = 9") == "6"
