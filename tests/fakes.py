@@ -116,6 +116,8 @@ class PoolHub:
         self.mark = 0
         self.published = 0
         self.readers: list[MemoryPoolFake] = []
+        # What the readers reported last, as an advance's answer brings it.
+        self.snapshots: list[int] | None = None
 
 
 class MemoryPoolFake:
@@ -164,7 +166,7 @@ class MemoryPoolFake:
             else:
                 reader.events.advance_mark(lsn)
         self.hub.published = max(self.hub.published, cts)
-        asyncio.get_running_loop().call_soon(lambda: done(([], None), None))
+        asyncio.get_running_loop().call_soon(lambda: done(([], self.hub.snapshots), None))
 
     def report(self, snapshots: Sequence[int]) -> None:
         pass

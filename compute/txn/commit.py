@@ -134,7 +134,8 @@ def _check_chain(engine: Engine, leaf: Frame, key: Key, need_bytes: int) -> None
     """A row's versions must fit a page and stay within `CHAIN_MAX`; prune them, or wait.
 
     A hot row gets versions faster than snapshots move on when readers are slow to report. The wait
-    ends with the next advance, which brings newer snapshots.
+    ends with the next advance, which brings newer snapshots. As every client may be waiting for
+    this row, that advance is asked for.
     """
 
     def good() -> bool:
@@ -152,6 +153,8 @@ def _check_chain(engine: Engine, leaf: Frame, key: Key, need_bytes: int) -> None
     if not good() and engine.needs_room():
         _check_chain(engine, leaf, key, need_bytes)
     elif not good():
+        assert engine.log is not None
+        engine.log.advance_again()
         raise WaitFor(engine.progress, f"old versions of row {key!r}")
 
 

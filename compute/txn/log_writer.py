@@ -33,6 +33,8 @@ from polarless.kernel.world import Clock, Timer
 log = logging.getLogger(__name__)
 
 APPENDS_IN_FLIGHT: Final = 2
+# How long a wait for newer snapshots lasts before an advance is sent for them alone.
+ADVANCE_AGAIN_S: Final = 0.005
 # From storage's first refusal on; then nobody waits any longer, and new commits fail at once.
 DISK_FULL_DEADLINE_S: Final = 10.0
 
@@ -113,6 +115,7 @@ class LogWriter:
         self._flush_due = False
         self._in_flight = 0
         self._home_lost = False
+        self._again: Timer | None = None
         self._drained: list[Callable[[], None]] = []
         # Storage's refusal while its disk is full.
         self.full: PolarlessError | None = None
@@ -291,6 +294,23 @@ class LogWriter:
             if entry.cts > cts:
                 cts = entry.cts
         self._advance_sent = lsn
+        self._send_advance(lsn, cts, sorted(pages))
+
+    def advance_again(self) -> None:
+        """Have `on_advanced` called soon even if no more commits come.
+
+        For who waits until the readers' snapshots have moved on: their reports come with the answer
+        of an advance, and everybody may be waiting. The advance names the same LSN and no page.
+        """
+        if self._again is None:
+            self._again = self._clock.call_later(ADVANCE_AGAIN_S, self._advance_again)
+
+    def _advance_again(self) -> None:
+        self._again = None
+        if self.stopped is None and not self._home_lost and self.advanced == self.tail:
+            self._send_advance(self.advanced, 0, [])
+
+    def _send_advance(self, lsn: Lsn, cts: Cts, pages: list[PageId]) -> None:
         self.stats.advances += 1
         hit("commit.before_advance")
 
@@ -303,7 +323,7 @@ class LogWriter:
                 # The home is gone or slow; whoever watches the connection brings the next one.
                 log.warning("advance to %s was not answered: %s", lsn, error)
 
-        self._pool.advance(self.epoch, lsn, cts, sorted(pages), answered)
+        self._pool.advance(self.epoch, lsn, cts, pages, answered)
 
     def _advance_answered(self, lsn: Lsn, result: Any) -> None:
         if self.stopped is not None:

@@ -283,6 +283,27 @@ async def test_hot_row_with_an_old_snapshot_open_stays_within_its_page() -> None
         engine.rollback(old)
 
 
+async def test_hot_row_goes_on_when_all_its_writers_wait_for_the_readers_to_report() -> None:
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        assert engine.log is not None
+        # The readers have reported this, and their next report has not come yet.
+        cluster.hub.snapshots = [cluster.hub.published]
+
+        async def write() -> None:
+            for n in range(300):
+                await put_rows(engine, tree, {1: b"%d" % n})
+
+        writing = asyncio.create_task(write())
+        while not engine.progress.callbacks or engine.log.advanced < engine.log.tail:
+            assert not writing.done()
+            await asyncio.sleep(0)
+        # No commit is under way whose advance could bring it.
+        cluster.hub.snapshots = [cluster.hub.published]
+        await asyncio.wait_for(writing, 5.0)
+
+
 async def test_what_is_not_published_yet_may_be_changed_but_not_shown() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
