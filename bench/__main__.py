@@ -22,6 +22,7 @@ BENCHMARKS: Final = {
     "verbs": "one-sided operations beside a raw socket and a memcpy",
     "local-memory": "throughput while the cache holds 2 % to 100 % of the data",
     "ycsb": "workloads A to F beside PostgreSQL",
+    "prefetch": "secondary-index scans with and without prefetch, from pool and storage",
     "failover": "what clients wait for when the writer is killed or switched",
 }
 
