@@ -1,15 +1,17 @@
 """A compute node's place in the pool: what the home says, and staying a member.
 
 `Member` is the receiving end of the channel. On a reader it hands invalidations to the cache; on
-the writer it answers pulls and confirms slots. When the connection ends it joins again, at the
-address it last heard of, with growing pauses, until control names another home or the node is
-fenced.
+the writer it answers pulls, and asks storage about slots that a new home found. When the connection
+ends it joins again, at the address it last heard of, with growing pauses, until control names
+another home or the node is fenced.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from compute.buffer.coherence import ReaderEvents
@@ -18,11 +20,14 @@ from compute.txn.engine import Engine
 from memory_pool.client import Joined, PoolClient
 from polarless.errors import Fenced, PolarlessError
 from polarless.kernel.world import World
+from polarless.wire.storage import PAGE_LSNS_MAX
 
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S: Final = 0.02
 RETRY_MAX_S: Final = 0.5
+# The home asks again after 5 s.
+CONFIRM_DEADLINE_S: Final = 4.0
 
 
 class Member:
@@ -160,15 +165,28 @@ class Member:
         if not self._writer or not self.writeback.pull(page_id):
             self.pool.refuse_pull(page_id, ticket)
 
-    def on_confirm(self, claims: list[tuple[int, int]]) -> Sequence[bool]:
-        writer = self.engine.log
-        durable = writer.durable if writer is not None else -1
-        frames = self.engine.cache.frames
-        verdicts = []
-        for page_id, lsn in claims:
-            frame = frames.get(page_id)
-            verdicts.append(frame is not None and frame.lsn == lsn <= durable)
-        return verdicts
+    def on_confirm(
+        self, as_of: int, claims: list[tuple[int, int]], answer: Callable[[Sequence[bool]], None]
+    ) -> None:
+        self._spawn(self._confirm(as_of, claims, answer))
+
+    async def _confirm(
+        self, as_of: int, claims: list[tuple[int, int]], answer: Callable[[Sequence[bool]], None]
+    ) -> None:
+        """Ask storage. Without an answer the home asks again by itself."""
+        page_ids = [page_id for page_id, _ in claims]
+        parts = [
+            self.engine.store.page_lsns(
+                page_ids[first : first + PAGE_LSNS_MAX], as_of, deadline_s=CONFIRM_DEADLINE_S
+            )
+            for first in range(0, len(page_ids), PAGE_LSNS_MAX)
+        ]
+        try:
+            lsns = list(chain.from_iterable(await asyncio.gather(*parts)))
+        except PolarlessError as error:
+            log.info("storage was not asked about %d slots of the pool: %s", len(claims), error)
+            return
+        answer([0 != lsn == now for (_, lsn), now in zip(claims, lsns, strict=True)])
 
     def on_slabs(self) -> None:
         pass

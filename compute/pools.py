@@ -38,6 +38,11 @@ class LogStore(Protocol):
     ) -> list[Any]:
         """`read_page` for several."""
 
+    async def page_lsns(
+        self, page_ids: Sequence[PageId], as_of: Lsn, *, deadline_s: float
+    ) -> list[Lsn]:
+        """The LSN that each page has as of ``as_of``; 0 if there is none, or storage cannot say."""
+
     async def read_log(self, from_lsn: Lsn, max_bytes: int) -> tuple[bytes, Lsn]:
         """Whole groups from a position on, and the position after them."""
 

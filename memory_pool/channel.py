@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from memory_pool.fabric.cells import Cells
@@ -29,6 +30,7 @@ PULL_S: Final = 0.15
 PULLED_MAX: Final = 1024
 
 Done = Callable[[Any, PolarlessError | None], None]
+Confirm = Callable[[Sequence[bool]], None]
 
 
 class Joined(NamedTuple):
@@ -50,8 +52,11 @@ class PoolEvents(Protocol):
     def on_pull(self, page_id: int, ticket: int) -> None:
         """A reader waits for the page: write it back, or refuse the pull. Writer only."""
 
-    def on_confirm(self, claims: list[tuple[int, int]]) -> Sequence[bool]:
-        """Per (page id, LSN): whether the page is cached at that very LSN, durably. Writer only."""
+    def on_confirm(self, as_of: int, claims: list[tuple[int, int]], answer: Confirm) -> None:
+        """Per (page id, LSN): whether storage has the page at that very LSN as of ``as_of``.
+
+        Writer only. ``answer`` is called later; or never, if storage cannot be asked.
+        """
 
     def on_slabs(self) -> None:
         """Memory nodes have come or gone."""
@@ -272,9 +277,8 @@ class Channel(rpc.Service):
                 self.reach.set_nodes(decode_nodes(args[0]))
             events.on_slabs()
         elif method == "confirm":
-            ticket, data = args
-            verdicts = events.on_confirm(decode_claims(data))
-            peer.notify("confirmed", ticket, bytes([1 if good else 0 for good in verdicts]))
+            ticket, as_of, data = args
+            events.on_confirm(as_of, decode_claims(data), partial(_confirmed, peer, ticket))
         elif method == "expelled":
             self.connected = False
             self._lost_because = Retry(f"expelled from the pool: {args[0]}")
@@ -292,3 +296,9 @@ class Channel(rpc.Service):
         self.connected = False
         self.pulled.clear()
         self._events.on_lost(self._lost_because or error)
+
+
+def _confirmed(peer: rpc.Peer, ticket: int, verdicts: Sequence[bool]) -> None:
+    """To the home that asked, and to no other: a ticket is a number of one home."""
+    if peer.closed is None:
+        peer.notify("confirmed", ticket, bytes([1 if good else 0 for good in verdicts]))

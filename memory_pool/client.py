@@ -22,9 +22,10 @@ When control names the new home::
 
 A reader waits in `rejoin` until the writer has joined and made its first advance, whose
 invalidation may come *before* the answer; the cache must be in place to take it. A writer's
-`rejoin` is answered at once; it says by itself who was a member at its last completed advance,
-answers `on_confirm`, and then sends one `advance` up to everything durable with the pages of all
-unanswered ones. The same holds after a mere loss of the writer's connection.
+`rejoin` is answered at once; it says by itself who was a member at its last completed advance, and
+sends one `advance` up to everything durable with the pages of all unanswered ones. The same holds
+after a mere loss of the writer's connection. Then the home serves; pages that it found in slots
+count once the writer has answered `on_confirm` for them with what storage says.
 
 If the writer was lost together with the home, one of the waiting readers calls `fence` *while* its
 `rejoin` waits: it becomes the writer, its `rejoin` returns cold, and so does everybody else's.
@@ -237,8 +238,8 @@ class PoolClient(Channel):
     async def fence(self, epoch: int) -> dict[str, Any]:
         """Become the writer under ``epoch``: no older one changes the pool from here on.
 
-        Answers ``mark``, ``published`` and ``cold`` (the home has just started: the pool is
-        empty, nothing cached anywhere counts). Raises `Fenced` if a higher epoch exists.
+        Answers ``mark``, ``published`` and ``cold`` (the home has just started: nothing cached
+        anywhere counts). Raises `Fenced` if a higher epoch exists.
         """
         answer: dict[str, Any] = await self.call("fence", epoch, deadline_s=FENCE_DEADLINE_S)
         self.writer = True

@@ -1,7 +1,8 @@
 """Which slot goes next, and what is not let in at all.
 
 1. A stale slot: nobody will ever read it.
-2. The least recently used valid slot that no node holds a copy of. (A page that a node has cached
+2. A slot that a new home found full and knows nothing of yet; see `memory_pool.tables`.
+3. The least recently used valid slot that no node holds a copy of. (A page that a node has cached
    is likely to be asked for by another; and dropping it would free nothing in that node.)
 
 A slot may be dropped even if it is the newest copy, since storage can rebuild it. So eviction is
@@ -55,6 +56,16 @@ class Eviction:
     def unreferenced(self, address: int) -> None:
         """The last holder has let go; counts as a use, unless a scan left the slot in its place."""
         self._unreferenced.setdefault(address)
+
+    def oldest(self, address: int) -> None:
+        """If the slot may be evicted at all: before all others."""
+        if address in self._unreferenced:
+            self._unreferenced.move_to_end(address, last=False)
+
+    @property
+    def stale_count(self) -> int:
+        """How many stale slots there are."""
+        return len(self._stale)
 
     def stale(self, address: int) -> None:
         """The slot's image is old."""

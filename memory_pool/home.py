@@ -23,7 +23,8 @@ It keeps every reader's cache a snapshot. To each member it speaks over one orde
 * C7  Whoever leaves, leaves no holder, offer, wait or snapshot behind.
 
 The decisions are in `memory_pool.home_pages`, `memory_pool.home_commits`,
-`memory_pool.home_members` and, for a home that has just started, `memory_pool.home_rebuild`.
+`memory_pool.home_members` and, for a home that has just started, `memory_pool.home_rebuild` and
+`memory_pool.home_claims`.
 The paper's sections 1 and 3 have the tables and the protocol; here a page is durable first, then
 invalidated, then visible, so that nobody ever holds what a crash could take back.
 """
@@ -34,6 +35,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memory_pool.directory import messages as m
+from memory_pool.home_claims import Adoption
 from memory_pool.home_commits import Commits
 from memory_pool.home_members import Membership
 from memory_pool.home_pages import Pages
@@ -53,7 +55,8 @@ class Home:
         )
         pages, commits = Pages(self.state), Commits(self.state)
         rebuilding = Rebuilding(self.state, commits, self._dispatch)
-        members = Membership(self.state, pages, commits, rebuilding)
+        adoption = Adoption(self.state)
+        members = Membership(self.state, pages, commits, rebuilding, adoption)
         self._commits, self._rebuilding = commits, rebuilding
         self._steps: dict[type, Callable[[Any, Out], None]] = {
             m.Register: pages.register,
@@ -74,7 +77,7 @@ class Home:
             m.Detached: rebuilding.detached,
             m.Lend: rebuilding.lend,
             m.Scanned: rebuilding.scanned,
-            m.Confirmed: rebuilding.confirmed,
+            m.Confirmed: adoption.confirmed,
             m.Tick: members.tick,
         }
 
@@ -114,6 +117,7 @@ class Home:
                 for member in state.members
             },
             "pages": len(state.tables.addresses),
+            "claims": len(state.tables.claims),
             "nodes": state.tables.by_node(),
             "waiting_advances": len(state.pending),
             "waiting_pulls": len(state.pulls),

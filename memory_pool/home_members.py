@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from memory_pool.directory import messages as m
 from memory_pool.directory.members import Member, report
+from memory_pool.home_claims import Adoption
 from memory_pool.home_commits import Commits
 from memory_pool.home_pages import Pages
 from memory_pool.home_rebuild import Rebuilding
@@ -19,12 +20,18 @@ class Membership:
     """Steps that concern members and epochs."""
 
     def __init__(
-        self, state: HomeState, pages: Pages, commits: Commits, rebuilding: Rebuilding
+        self,
+        state: HomeState,
+        pages: Pages,
+        commits: Commits,
+        rebuilding: Rebuilding,
+        adoption: Adoption,
     ) -> None:
         self._state = state
         self._pages = pages
         self._commits = commits
         self._rebuilding = rebuilding
+        self._adoption = adoption
         rebuilding.admit = self._admit
 
     # Joining and leaving.
@@ -124,8 +131,9 @@ class Membership:
             state.revoking.add(member.connection)
             for pull in state.pulls.finish_all():
                 self._pages.answer_pull(pull, out)
+            self._adoption.writer_lost()
             if state.rebuild is not None:
-                self._rebuilding.empty(state.rebuild, out)
+                self._rebuilding.writer_lost(state.rebuild, out)
         out.append(m.Revoke(member.connection))
 
     # Epochs.
@@ -219,3 +227,4 @@ class Membership:
             out.append(m.Shrunk(node, state.tables.capacity.lent(node)))
         if state.rebuild is not None:
             self._rebuilding.tick(state.rebuild, out)
+        self._adoption.tick(out)

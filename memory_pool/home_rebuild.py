@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memory_pool.directory import messages as m
-from memory_pool.directory.rebuild import ADVANCING, CONFIRMING, SCANNING, WAITING, Rebuild
+from memory_pool.directory.rebuild import ADVANCING, SCANNING, WAITING, Rebuild
 from memory_pool.home_commits import Commits
 from memory_pool.home_state import HomeState, Out
 from polarless.errors import Fenced, Retry
-from polarless.wire.memory import encode_claims
 
 
 class Rebuilding:
@@ -34,7 +33,7 @@ class Rebuilding:
         state = self._state
         tables = state.tables
         again = tables.detach(event.node, state.members)
-        # Later, a slot that was found full is only a slot: nobody could confirm it any more.
+        # Claims are chosen once, when all nodes are there. Who comes later starts empty.
         scanning = state.rebuild is not None and state.rebuild.state == SCANNING
         for slab, slot_count, scan in event.slabs:
             tables.attach(event.node, slab, slot_count, scan if scanning else None)
@@ -71,10 +70,11 @@ class Rebuilding:
     def take_over(self, rebuild: Rebuild, join: m.Joined, out: Out) -> None:
         """Writer and home were lost together: a reader is the writer now.
 
-        Nobody can vouch for a cache or a slot: the pool is emptied, everybody starts cold.
+        Nobody can vouch for a cache: everybody starts cold. Slots are another matter, storage
+        will judge them.
         """
         del rebuild.joins[join.connection]
-        self.empty(rebuild, out)
+        self.writer_lost(rebuild, out)
         self.admit(join._replace(writer=True, held=[]), out, cold=True)
         rebuild.state = ADVANCING
 
@@ -83,6 +83,8 @@ class Rebuilding:
         rebuild = self._state.rebuild
         if rebuild is not None and rebuild.state == SCANNING:
             rebuild.state = WAITING
+            tables = self._state.tables
+            tables.free_claims(tables.claims.collect(tables.capacity))
             self._progress(rebuild, out)
 
     def first_advance(self, event: m.Advance, out: Out) -> None:
@@ -98,26 +100,6 @@ class Rebuilding:
             rebuild.advances.append(event)
             self._progress(rebuild, out)
 
-    def confirmed(self, event: m.Confirmed, out: Out) -> None:
-        """The writer knows which images are the newest; the other slots are free."""
-        state, rebuild = self._state, self._state.rebuild
-        writer = state.writer
-        if rebuild is None or writer is None or writer.connection != event.connection:
-            return
-        claims = rebuild.verdict(event.ticket, event.verdicts)
-        if claims is None:
-            out.append(m.Note(f"{writer.name} confirmed what it was not asked", warning=True))
-            return
-        tables = state.tables
-        for (page_id, lsn, address), good in claims:
-            if not tables.capacity.has(address):
-                continue  # its node was detached meanwhile
-            if good:
-                tables.install(page_id, lsn, address)
-            else:
-                tables.free_claims([address])
-        self._progress(rebuild, out)
-
     def _progress(self, rebuild: Rebuild, out: Out) -> None:
         """Go on as far as what has been heard allows."""
         state = self._state
@@ -132,13 +114,6 @@ class Rebuilding:
             state.epoch = join.epoch
             rebuild.admitted = set(join.admitted)
             rebuild.writer_joined_us = state.now_us
-            rebuild.state = CONFIRMING
-            state.tables.free_claims(rebuild.collect(state.tables.capacity))
-            for ticket, claims in rebuild.questions():
-                pairs = [(page_id, lsn) for page_id, lsn, _ in claims]
-                args = (ticket, encode_claims(pairs))
-                out.append(m.Push(join.connection, "confirm", args))
-        if rebuild.state == CONFIRMING and rebuild.confirmed:
             rebuild.state = ADVANCING
         if rebuild.state == ADVANCING and rebuild.advances:
             missing = rebuild.admitted - {join.name for join, _ in rebuild.joins.values()}
@@ -170,12 +145,11 @@ class Rebuilding:
         for event in (*following, *rebuild.deferred):
             self._replay(event, out)
 
-    def empty(self, rebuild: Rebuild, out: Out) -> None:
-        """There is no writer that could vouch for a slot: the pool starts empty."""
+    def writer_lost(self, rebuild: Rebuild, out: Out) -> None:
+        """The writer is gone before its first advance: nothing it said or asked counts."""
         for event in (*rebuild.advances, *rebuild.deferred):
             out.append(m.Fail(event.call, Retry("the writer is gone")))
         rebuild.forget_writer()
-        self._state.tables.empty()
 
     def tick(self, rebuild: Rebuild, out: Out) -> None:
         """End the joins that waited too long; the grace of the first advance may be over."""

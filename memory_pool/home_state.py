@@ -31,6 +31,8 @@ class HomeConfig:
     rebuild_timeout_us: int = 10_000_000
     # How long the first advance waits for the readers that kept their caches.
     rejoin_grace_us: int = 1_000_000
+    # A question about found slots that was not answered by then is asked again.
+    confirm_timeout_us: int = 5_000_000
 
 
 class HomeStats(Stats):

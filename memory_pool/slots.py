@@ -7,8 +7,8 @@ An address is one int, ``table number << 32 | slot``. A slot's life::
       +--- refused, ---+------ evicted -----+---- evicted, ----+
            dropped, lost                          replaced
 
-After a home loss a slot found with an image is CLAIMED until the writer confirms it (VALID) or does
-not (FREE).
+After a home loss a slot found with an image is CLAIMED until storage has judged it, VALID or FREE;
+or until its room is wanted.
 
 Every OFFERED slot has a generation of its own, which a memory node compares with the one in the
 slot's header: a WRITE that was delayed until the slot was given away again does nothing.

@@ -1,10 +1,12 @@
 """All that the home knows of pages, and the only code that changes it.
 
-Five tables with one meaning: addresses (page -> slot), references (page -> holders), staleness
-(page -> LSN), slots by slab, and the order of eviction. What must always hold, see `check`:
+Six tables with one meaning: addresses (page -> slot), references (page -> holders), staleness
+(page -> LSN), slots by slab, claims (slots that were found full), and the order of eviction. What
+must always hold, see `check`:
 
 * A page's address leads to a slot that is VALID or STALE and names the page.
 * Every VALID or STALE slot is its page's address; an OFFERED one belongs to exactly one member.
+* Once claims are chosen, every CLAIMED slot is among them. It has no address: its page is absent.
 * A slot can be evicted if it is stale, or valid with no holder (or held for a scan only).
 * C4: a VALID slot holds its page as of the home's mark.
 """
@@ -16,6 +18,7 @@ from typing import Final
 
 from memory_pool.capacity import Capacity
 from memory_pool.directory.addresses import Addresses
+from memory_pool.directory.claims import Claim, Claims
 from memory_pool.directory.members import Member
 from memory_pool.directory.references import References
 from memory_pool.directory.staleness import Change, Staleness
@@ -43,11 +46,12 @@ class PoolStats(Stats):
     """Counters of pages and slots since this home started."""
 
     __slots__ = (
-        "absent", "dropped", "evictions", "ghost_hits", "hits", "offers", "offers_refused",
-        "registers", "stale_hits", "validates_accepted", "validates_refused",
+        "absent", "adopted", "dropped", "evictions", "ghost_hits", "hits", "offers",
+        "offers_refused", "registers", "stale_hits", "validates_accepted", "validates_refused",
     )  # fmt: skip
 
     absent: int
+    adopted: int
     dropped: int
     evictions: int
     ghost_hits: int
@@ -67,6 +71,7 @@ class PageTables:
         self.addresses = Addresses()
         self.references = References()
         self.staleness = Staleness()
+        self.claims = Claims()
         self.capacity = Capacity()
         self.eviction = Eviction()
         self.ghosts = Ghosts()
@@ -213,7 +218,39 @@ class PageTables:
         for address in list(member.offers):
             self.drop_offer(member, address)
 
+    def adopt(self, claim: Claim, good: bool, *, as_of: int, mark: int) -> None:
+        """Storage has judged a claim as of ``as_of``: the slot is valid from now on, or free."""
+        page_id, lsn, address = claim
+        if not self._is_claimed(address):
+            return
+        newest = good and self.staleness.is_newest(page_id, lsn=lsn, as_of=as_of, mark=mark)
+        if newest and page_id not in self.addresses:
+            self.stats.adopted += 1
+            self.install(page_id, lsn, address)
+            self.eviction.oldest(address)
+        else:
+            # Old, or somebody was quicker with an image of its own.
+            self.free_claims([address])
+
+    def _is_claimed(self, address: int) -> bool:
+        """Whether a claim is still one: its node is there, and its slot was not emptied."""
+        if not self.capacity.has(address):
+            return False
+        table, slot = self.capacity.locate(address)
+        return bool(table.state[slot] == CLAIMED)
+
+    def _drop_claim(self) -> bool:
+        while (address := self.claims.pop_oldest()) is not None:
+            if self._is_claimed(address):
+                self.free_claims([address])
+                return True
+        return False
+
     def _evict(self) -> bool:
+        """Free a slot: a stale one, else the oldest claim, else the least recently used page."""
+        if not self.eviction.stale_count and self._drop_claim():
+            self.stats.evictions += 1
+            return True
         address = self.eviction.pick()
         if address is None:
             return False
@@ -252,7 +289,7 @@ class PageTables:
     def empty_leftovers(self) -> list[str]:
         """Empty some slots that are not lent any more; the nodes that have none left now.
 
-        Slots that somebody is writing are waited for; those that a rebuild found, too.
+        Slots that somebody is writing are waited for.
         """
         for address in self.capacity.leftovers(LEFTOVERS_MAX):
             table, slot = self.capacity.locate(address)
@@ -260,23 +297,15 @@ class PageTables:
                 self.eviction.forget(address)
                 self._drop(address)
                 self.stats.dropped += 1
+            elif table.state[slot] == CLAIMED:
+                self.free_claims([address])
         return self.capacity.shrunk()
 
     def free_claims(self, addresses: Iterable[int]) -> None:
-        """Nobody vouches for these slots."""
+        """Nobody vouches for these slots, which are CLAIMED."""
         for address in addresses:
             table, slot = self.capacity.locate(address)
             table.release(slot)
-
-    def empty(self) -> None:
-        """Free every slot. Offers have been dropped before."""
-        for table in self.capacity:
-            for slot in (table.state != FREE).nonzero()[0].tolist():
-                assert table.state[slot] != OFFERED
-                if table.state[slot] != CLAIMED:
-                    self.eviction.forget(table.base + slot)
-                    del self.addresses[table.page.item(slot)]
-                table.release(slot)
 
     # Looking.
 
@@ -293,6 +322,7 @@ class PageTables:
         """The invariants of this module, by looking at everything; for tests."""
         self.references.check()
         found: dict[int, int] = {}
+        claimed: set[int] = set()
         for table in self.capacity:
             lent = table.state[: table.limit]
             assert table.free_slots() == (lent == FREE).nonzero()[0].tolist()
@@ -307,4 +337,8 @@ class PageTables:
                         assert address in self.eviction, (page_id, STATE_NAMES[state])
                 else:
                     assert address not in self.eviction
+                if state == CLAIMED:
+                    claimed.add(address)
         assert found == self.addresses, (found, dict(self.addresses))
+        if self.claims.collected:
+            assert claimed <= set(self.claims.addresses()), "a claimed slot that nobody asks about"

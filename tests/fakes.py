@@ -89,6 +89,12 @@ class MemoryStore:
     ) -> list[bytes | None]:
         return [await self.read_page(p, as_of, deadline_s=deadline_s) for p in page_ids]
 
+    async def page_lsns(
+        self, page_ids: Sequence[int], as_of: int, *, deadline_s: float
+    ) -> list[int]:
+        frames = [self.page(page_id, as_of) for page_id in page_ids]
+        return [0 if frame is None else frame.lsn for frame in frames]
+
     async def read_log(self, from_lsn: int, max_bytes: int) -> tuple[bytes, int]:
         return bytes(self.log[from_lsn:]), len(self.log)
 

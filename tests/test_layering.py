@@ -72,6 +72,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("memory_pool/home_pages.py", CORE),
     ("memory_pool/home_commits.py", CORE),
     ("memory_pool/home_members.py", CORE),
+    ("memory_pool/home_claims.py", CORE),
     ("memory_pool/home_rebuild.py", CORE),
     ("memory_pool/fabric/shared.py", EDGE),
     ("memory_pool/fabric/region.py", CORE),

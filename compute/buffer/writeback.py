@@ -142,6 +142,9 @@ class Writeback:
 
     def _write(self, frame: Frame) -> None:
         page_id = frame.page_id
+        # C3. A slot found after a crash counts if its LSN is what storage has: it must never hold
+        # what a crash could take back.
+        assert frame.lsn <= self._durable(), (frame, self._durable())
         if page_id in self.overtaken:
             return
         if len(self.overtaken) >= IN_FLIGHT_MAX:

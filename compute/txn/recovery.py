@@ -57,7 +57,8 @@ async def take_over(engine: Engine, epoch: Epoch, on_fenced: Any) -> Takeover:
     """Make this node the writer under ``epoch``. Raises `Fenced` if a higher one exists.
 
     Works for the first start (an empty log gets its first group), for a cold start on an old log
-    (the home's mark is 0: the pool is empty, there is nothing to catch up), and for a promotion.
+    (the home's mark is 0: nothing that is cached counts, there is nothing to catch up), and for a
+    promotion.
     """
     clock = engine.clock
     start = clock.now()

@@ -176,7 +176,7 @@ class Revoked(NamedTuple):
 
 
 class Confirmed(NamedTuple):
-    """The writer's verdict on the claims of one `confirm`, one byte each."""
+    """Storage's verdict on the claims of one `confirm`, one byte each; the writer brought it."""
 
     connection: int
     ticket: int

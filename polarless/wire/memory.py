@@ -114,8 +114,8 @@ def decode_nodes(plain: dict[str, Any]) -> dict[str, PoolNode]:
 HIT: Final = "hit"
 ABSENT: Final = "absent"
 
-# Pages in one `confirm`: the writer answers each in one step of its loop.
-CONFIRM_PAGES: Final = 2048
+# Pages in one `confirm`: four questions to storage, and a few milliseconds of the home's time.
+CONFIRM_PAGES: Final = 1024
 _CONFIRM = struct.Struct("<QQ")
 
 

@@ -33,7 +33,8 @@ class Compute:
         self.name = name
         self.told: list[tuple[Any, ...]] = []
         self.acknowledge = True
-        self.confirmed: dict[int, int] = {}
+        # What storage says of pages, as far as this node is asked.
+        self.stored: dict[int, int] = {}
         self.marks_at_invalidate: list[int] = []
         self.pool: PoolClient | None = None
         self._news = asyncio.Event()
@@ -64,9 +65,11 @@ class Compute:
     def on_pull(self, page_id: int, ticket: int) -> None:
         self._note("pull", page_id, ticket)
 
-    def on_confirm(self, claims: list[tuple[int, int]]) -> Sequence[bool]:
-        self._note("confirm", claims)
-        return [self.confirmed.get(page_id) == lsn for page_id, lsn in claims]
+    def on_confirm(
+        self, as_of: int, claims: list[tuple[int, int]], answer: Callable[[Sequence[bool]], None]
+    ) -> None:
+        answer([self.stored.get(page_id) == lsn for page_id, lsn in claims])
+        self._note("confirm", as_of, claims)
 
     def on_slabs(self) -> None:
         self._note("slabs")

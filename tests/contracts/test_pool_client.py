@@ -258,22 +258,28 @@ async def test_caches_and_slots_outlive_the_home(cluster: PoolCluster) -> None:
     second = cluster.nodes["mem2"]
     await second.become_home(home_epoch=2, epoch=1, agents={})
     rejoining = asyncio.ensure_future(pool_of(ro).rejoin(second.address, 2, held=[7, 9, 10]))
-    rw.confirmed = {7: 9, 8: 20, 9: 9, 10: 9}
-    joined = await pool_of(rw).rejoin(second.address, 2, held=[7, 8, 9, 10])
+    # What storage has as of 30; the writer itself has nothing cached.
+    rw.stored = {7: 9, 8: 20, 9: 30, 10: 9}
+    joined = await pool_of(rw).rejoin(second.address, 2, held=[])
     assert not joined.cold
-    _, claims = await rw.heard("confirm")
-    claimed = dict(claims)
-    assert claimed
-    assert set(claimed) <= {7, 8, 9, 10}
     ro.told.clear()
     await advance(rw, 30, 3, [9])
     assert await rejoining == (False, 30)
     # The invalidation of the first advance has reached the cache that was kept.
     assert ("invalidate", 30, [9], 30) in ro.told
     assert await snapshot(ro) == 3
+    _, as_of, claims = await rw.heard("confirm")
+    assert as_of == 30
+    claimed = dict(claims)
+    assert claimed
+    assert set(claimed) <= {7, 8, 9, 10}
+    # Behind the answer on the same channel: the home has heard it.
+    status = await pool_of(rw).status()
+    assert status["claims"] == 0
+    assert status["adopted"] == len(claimed.keys() - {8, 9})
     for page in claimed.keys() - {8, 9}:
         assert (await register(ro, page)).image == image(page, 9)
-    # Page 8 was not confirmed: its slot is free. Page 9 has changed: its slot is stale.
+    # Pages 8 and 9 have changed since: their slots are free.
     assert await register(rw, 8) == Registered(None, 0, 30)
     assert await register(rw, 9) == Registered(None, 0, 30)
 

@@ -151,9 +151,9 @@ class Script:
             case m.Fail(call, error):
                 name = type(error).__name__
                 return f"{self._names[call[0]]} <- {call[1]}: {name}: {error}"
-            case m.Push(connection, "confirm", (ticket, data)):
+            case m.Push(connection, "confirm", (ticket, as_of, data)):
                 claims = " ".join(f"{page}@{lsn}" for page, lsn in decode_claims(data))
-                return f"{self._names[connection]} <- confirm {ticket}? {claims}"
+                return f"{self._names[connection]} <- confirm {ticket} as of {as_of}? {claims}"
             case m.Push(connection, "pull", (page, ticket, offer)):
                 self._offers[self._names[connection], page] = (*offer, 0)
                 return f"{self._names[connection]} <- pull {page} ticket {ticket}! {_result(offer)}"

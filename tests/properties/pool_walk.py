@@ -32,7 +32,12 @@ from polarless.wire.memory import decode_claims
 PAGES = range(1, 7)
 SLOTS = 3
 READERS = ("ro1", "ro2")
-CONFIG = HomeConfig(pull_timeout_us=150_000, rejoin_grace_us=300_000, rebuild_timeout_us=2_000_000)
+CONFIG = HomeConfig(
+    pull_timeout_us=150_000,
+    rejoin_grace_us=300_000,
+    rebuild_timeout_us=2_000_000,
+    confirm_timeout_us=100_000,
+)
 
 
 @dataclass(eq=False)
@@ -105,6 +110,7 @@ class Walk:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.counts = {"adopted": 0}
         self.now_us = 0
         self.trace: list[str] = []
         # Storage.
@@ -119,6 +125,8 @@ class Walk:
         self.writes: list[Write] = []
         self.revoked: set[int] = set()
         self.revokes: list[int] = []
+        # What a writer was asked about found slots, and has not asked storage yet.
+        self.questions: list[tuple[Node, int, int, int, list[tuple[int, int]]]] = []
         # Channels.
         self.next_connection = 0
         self.to_home: dict[int, deque[Any]] = {}
@@ -132,7 +140,6 @@ class Walk:
         self.new_home()
         self.writer = Node("rw", 1, writer=True)
         self.nodes = [self.writer, *(Node(name, 1) for name in READERS)]
-        self.counts: dict[str, int] = {}
 
     # The world.
 
@@ -163,6 +170,7 @@ class Walk:
 
     def step(self, event: m.Event) -> None:
         assert self.home is not None
+        adopted = self.home.state.tables.stats.adopted
         for effect in self.home.step(event, self.now_us):
             match effect:
                 case m.Answer(call, result):
@@ -188,6 +196,7 @@ class Walk:
                     self.send(connection, ("closed",))
                 case _:
                     pass
+        self.counts["adopted"] += self.home.state.tables.stats.adopted - adopted
 
     def send(self, connection: int, message: Any) -> None:
         queue = self.to_node.get(connection)
@@ -249,7 +258,9 @@ class Walk:
         if node.epoch < self.epoch:
             # A zombie: storage refuses its log.
             return
-        pages = self.random.sample(PAGES, self.random.choice((1, 1, 2)))
+        # Some pages change rarely: an image of them may outlive a home.
+        some = PAGES if self.random.random() < 0.4 else PAGES[:3]
+        pages = self.random.sample(some, self.random.choice((1, 1, 2)))
         self.tail += 10
         self.cts += 1
         self.lsn_of_cts[self.cts] = self.tail
@@ -344,9 +355,8 @@ class Walk:
                     self.start_write(node, page, node.cache[page], -1, offer)
                 else:
                     self.tell(node, m.PullRefused(node.connection, page, ticket))
-            case ("push", "confirm", (ticket, data)):
-                verdicts = bytes(node.cache.get(p) == lsn for p, lsn in decode_claims(data))
-                self.tell(node, m.Confirmed(node.connection, ticket, verdicts))
+            case ("push", "confirm", (ticket, as_of, data)):
+                self.questions.append((node, node.connection, ticket, as_of, decode_claims(data)))
             case ("push", ("expelled" | "fenced"), _):
                 if not node.writer:
                     node.cache.clear()
@@ -628,8 +638,21 @@ def ack(walk: Walk) -> bool:
     return True
 
 
+def confirm(walk: Walk) -> bool:
+    """Storage says which LSNs pages have; or it has folded beyond; or is not there at all."""
+    if not walk.questions:
+        return False
+    node, connection, ticket, as_of, claims = walk.questions.pop(0)
+    if node.connection == connection and walk.random.random() < 0.9:
+        verdicts = bytes(
+            walk.newest(page, as_of) == lsn and walk.random.random() < 0.9 for page, lsn in claims
+        )
+        walk.tell(node, m.Confirmed(connection, ticket, verdicts))
+    return True
+
+
 def tick(walk: Walk) -> bool:
-    walk.now_us += walk.random.choice((1_000, 20_000, 100_000))
+    walk.now_us += walk.random.choice((1_000, 1_000, 1_000, 20_000, 100_000))
     if walk.home is not None:
         walk.step(m.Tick())
     return True
@@ -728,8 +751,8 @@ def crash_memory(walk: Walk) -> bool:
 
 ACTIONS: list[Callable[[Walk], bool]] = [
     deliver_to_home, deliver_to_node, connect, commit, advance, fetch, read, evict, write_back,
-    write, ack, tick, revoke, promote, promote_again, crash_reader, crash_home, start_home,
+    write, ack, confirm, tick, revoke, promote, promote_again, crash_reader, crash_home, start_home,
     crash_memory, stop, wake,
 ]  # fmt: skip
-WEIGHTS = [60, 60, 10, 12, 14, 20, 20, 4, 8, 20, 4, 5, 8, 0.4, 2, 0.3, 0.3, 3, 0.2, 0.4, 3]
+WEIGHTS = [60, 60, 10, 12, 14, 20, 20, 4, 8, 20, 4, 10, 10, 8, 0.4, 2, 0.3, 0.3, 3, 0.2, 0.4, 3]
 assert len(WEIGHTS) == len(ACTIONS)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from memory_pool.directory import messages as m
+from memory_pool.directory.claims import Claims
 from memory_pool.directory.members import Members
-from memory_pool.directory.rebuild import Rebuild
 from memory_pool.directory.references import References
 from memory_pool.directory.staleness import Staleness
 from memory_pool.home import Home
@@ -45,7 +45,16 @@ def test_every_step_of_a_random_walk_keeps_the_invariants(part: int) -> None:
             totals[name] = totals.get(name, 0) + count
     # A walk in which nothing happens proves nothing.
     assert acknowledged > 10 * (WALKS // PARTS), totals
-    for name in ("crash_home", "promote", "crash_reader", "crash_memory", "write", "ack"):
+    for name in (
+        "crash_home",
+        "promote",
+        "crash_reader",
+        "crash_memory",
+        "write",
+        "ack",
+        "confirm",
+        "adopted",
+    ):
         assert totals.get(name, 0) > 0, (name, totals)
 
 
@@ -89,12 +98,12 @@ def without_register_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Rebuild.verdict
+    real = Claims.verdict
 
-    def verdict(self: Rebuild, ticket: int, verdicts: bytes) -> object:
+    def verdict(self: Claims, ticket: int, verdicts: bytes) -> object:
         return real(self, ticket, b"\1" * len(verdicts))
 
-    monkeypatch.setattr(Rebuild, "verdict", verdict)
+    monkeypatch.setattr(Claims, "verdict", verdict)
 
 
 def with_everybody_warm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from memory_pool.directory.claims import Claim
 from memory_pool.directory.members import Members
-from memory_pool.slots import FREE
+from memory_pool.slots import FREE, SCAN_DTYPE
 from memory_pool.tables import LEFTOVERS_MAX, PageTables
 
 
@@ -100,3 +103,62 @@ def test_a_miss_of_an_evicted_page_is_a_ghost_hit_once() -> None:
     assert made.register(99, member.place, scan=False) is None
     assert made.stats.ghost_hits == 1
     made.check()
+
+
+def claim(made: PageTables, slots: int) -> list[Claim]:
+    """A new home finds page n + 1 at LSN 5 in slot n of a new node, and is about to ask."""
+    rows = [(slot, slot + 1, 5, slot + 1) for slot in range(slots)]
+    made.attach("mem2", 0, slots, np.array(rows, SCAN_DTYPE))
+    assert made.claims.collect(made.capacity) == []
+    question = made.claims.ask(as_of=9, deadline_us=0)
+    assert question is not None
+    return question[1]
+
+
+def test_slots_that_were_found_are_not_waited_for() -> None:
+    made = PageTables(1)
+    claims = claim(made, 8)
+    made.capacity.lend("mem2", 5)
+    assert made.empty_leftovers() == ["mem2"]
+    # The verdict on what is gone comes too late.
+    for one in claims:
+        made.adopt(one, True, as_of=9, mark=9)
+    assert made.claims.verdict(1, b"") is not None
+    assert sorted(made.addresses) == [1, 2, 3, 4, 5]
+    made.check()
+
+
+def test_verdict_on_a_slot_that_was_given_away_meanwhile_is_for_nobody() -> None:
+    made, members = tables(slots=0)
+    (first, _) = claim(made, 2)
+    made.claims.put_back()
+    member = members.get(1)
+    assert member is not None
+    # The oldest claim's slot gets page 9.
+    offer = made.offer(9, 5, member, scan=False)
+    assert offer is not None
+    assert offer[0].base + offer[1] == first[2]
+    made.adopt(first, True, as_of=9, mark=9)
+    assert made.validate(member, first[2], lsn=5, as_of=9, mark=9)
+    made.adopt(first, True, as_of=9, mark=9)
+    assert dict(made.addresses) == {9: first[2]}
+    made.check()
+
+
+def test_verdict_on_slots_of_a_node_that_is_gone_is_for_nobody() -> None:
+    made = PageTables(1)
+    claims = claim(made, 2)
+    made.detach("mem2", [])
+    for one in claims:
+        made.adopt(one, True, as_of=9, mark=9)
+    assert not made.addresses
+
+
+def test_page_that_changed_after_the_question_is_not_kept() -> None:
+    made = PageTables(1)
+    first, second = claim(made, 2)
+    made.make_stale(1, (12, 9))
+    made.adopt(first, True, as_of=9, mark=12)
+    made.adopt(second, True, as_of=9, mark=12)
+    assert list(made.addresses) == [2]
+    assert made.stats.adopted == 1
