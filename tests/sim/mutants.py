@@ -19,7 +19,6 @@ from compute.txn.engine import Engine
 from compute.txn.locks import LockTable, LockWait
 from compute.txn.log_writer import LogWriter
 from compute.txn.transaction import Transaction
-from memory_pool.directory.claims import Claims
 from memory_pool.directory.members import Members
 from memory_pool.directory.staleness import Staleness
 from memory_pool.home_members import Membership
@@ -123,14 +122,6 @@ def _no_redo(engine: Any, group: Any, pages: set[Any]) -> None:
     pages.update(record[1] for record in group.records)
 
 
-def _believe_all(self: Claims, ticket: int, verdicts: bytes) -> Any:
-    """A new home believes every slot header."""
-    return _verdict(self, ticket, b"\1" * len(verdicts))
-
-
-_verdict = Claims.verdict
-
-
 def _wait_for_ever(self: LockTable, owner: Any, tree_id: Any, key: Any) -> None:
     """Nobody looks for deadlocks."""
     if self._holder(tree_id, key) is not None:
@@ -171,7 +162,6 @@ MUTANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "a reader that does not answer stays": (Membership, "_expel", _never_expel),
     "whoever comes back keeps its cache": (Membership, "_admit", _always_warm),
     "a new writer does not apply the log": (recovery, "_apply_group", _no_redo),
-    "a new home believes every slot": (Claims, "verdict", _believe_all),
     "nobody looks for deadlocks": (LockTable, "_wait", _wait_for_ever),
     "a free row wakes nobody": (LockTable, "_wake", _wake_nobody),
     "snapshots are a little old": (Transaction, "start_statement", _late_snapshot),
