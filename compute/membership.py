@@ -9,6 +9,7 @@ another home or the node is fenced.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import chain
@@ -51,6 +52,8 @@ class Member:
         self._writer = False
         self._joining = False
         self._again = False
+        # Set when it is worth trying at once: control has named a home.
+        self._named = asyncio.Event()
         self._cold = False
         self._joined_address = ""
 
@@ -83,6 +86,7 @@ class Member:
         self.home_epoch = max(self.home_epoch, home_epoch)
         if self.pool.connected and self.pool.home_epoch >= home_epoch:
             return
+        self._named.set()
         self._rejoin()
 
     def _rejoin(self) -> None:
@@ -99,6 +103,7 @@ class Member:
         pause_s = RETRY_FIRST_S
         while self.engine.fenced is None:
             self._again = False
+            self._named.clear()
             warm = not self._cold
             held = list(self.engine.cache.frames) if warm else []
             try:
@@ -109,12 +114,17 @@ class Member:
             except PolarlessError as error:
                 log.info("rejoining the pool at %s: %s", self.address, error)
                 if not self._again:
-                    await self._world.clock.sleep(pause_s)
+                    await self._pause(pause_s)
                     pause_s = min(2 * pause_s, RETRY_MAX_S)
                 continue
             self._joining = False
             self._joined(joined)
             return
+
+    async def _pause(self, pause_s: float) -> None:
+        """Until it is worth trying again: a while, or as soon as control names a home."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._named.wait(), pause_s)
 
     def _joined(self, joined: Joined) -> None:
         self.rejoins += 1

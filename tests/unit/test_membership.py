@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from compute import membership
 from compute.membership import Member
-from polarless.errors import DeadlineExceeded
+from polarless.errors import ConnectionLost, DeadlineExceeded, Fenced
 from polarless.wire.storage import PAGE_LSNS_MAX
 
 
@@ -60,6 +61,45 @@ async def test_questions_are_as_long_as_storage_takes_them() -> None:
     (answer,) = await ask(storage, claims)
     assert [len(page_ids) for page_ids, _ in storage.asked] == [PAGE_LSNS_MAX, 2]
     assert list(answer) == [page != PAGE_LSNS_MAX + 1 for page, _ in claims]
+
+
+async def test_a_home_that_control_names_is_joined_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(membership, "RETRY_FIRST_S", 3600.0)
+    monkeypatch.setattr(membership, "RETRY_MAX_S", 3600.0)
+    tried: list[str] = []
+    tasks: list[asyncio.Task[None]] = []
+    refused = asyncio.Event()
+
+    class Pool:
+        connected = False
+        home_epoch = 1
+
+        async def rejoin(self, address: str, home_epoch: int, **keywords: Any) -> Any:
+            tried.append(address)
+            if address == "new":
+                raise Fenced("this is where the test ends")
+            refused.set()
+            raise ConnectionLost("the old home is dead")
+
+    def spawn(coroutine: Coroutine[Any, Any, None]) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(coroutine))
+
+    member = Member(SimpleNamespace(), spawn, "old")  # type: ignore[arg-type]
+    member.pool = Pool()  # type: ignore[assignment]
+    member.engine = SimpleNamespace(  # type: ignore[assignment]
+        fetcher=SimpleNamespace(restart_all=lambda: None),
+        cache=SimpleNamespace(frames={}),
+        log=None,
+        fenced=None,
+    )
+    member.on_lost(ConnectionLost("the home's process ended"))
+    await refused.wait()
+    member.new_home("new", 2)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*tasks)
+    assert tried == ["old", "new"]
 
 
 @pytest.mark.allow_log("storage was not asked")
