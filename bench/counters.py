@@ -44,7 +44,8 @@ class Counters:
 def tiers(counted: dict[str, int]) -> dict[str, float]:
     """The ratios that follow from counts by "section.name"."""
     get = counted.get
-    statements = max(1, get("server.statements", 0))
+    # A statement that waited for a page is counted again when it goes on.
+    statements = max(1, get("server.statements", 0) - get("server.suspends", 0))
     hits, misses = get("fetch.pool_hits", 0), get("fetch.pool_misses", 0)
     reads = hits + get("fetch.storage_reads", 0)
     trips = misses + get("pool.read_verbs", 0) + get("pool.read_shared", 0)

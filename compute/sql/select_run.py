@@ -12,8 +12,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from compute.buffer.fetch import PageMiss
 from compute.sql import aggregates, gather
 from compute.sql.expressions import ColumnRef, Emitter, Node, ParamSlot, is_constant, walk
 from compute.sql.gather import ENTRY_BYTES, Gatherer, Ordering, Output, Work
@@ -34,6 +35,9 @@ from polarless.errors import CallerMistake
 
 if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
+
+# A synchronous step that has read so many rows when a page is missing is not tried again.
+REREAD_ROWS_MAX: Final = 16
 
 Step = Callable[..., None]
 
@@ -244,7 +248,14 @@ class Reader:
         entries: list[Any] = []
         read = 0
         while not cursor.done and not gatherer.is_full():
-            batch = cursor.next_rows(txn) if decoded else cursor.next(txn)  # type: ignore[arg-type]
+            try:
+                batch = (cursor.next_rows if decoded else cursor.next)(txn)  # type: ignore[arg-type]
+            except PageMiss:
+                # This step begins anew when the page is here. Again and again for many pages that
+                # costs their square; what goes on where it stopped does not.
+                if read < REREAD_ROWS_MAX:
+                    raise
+                return None
             read += len(batch) + 2
             if read > ROWS_PER_STEP and not cursor.done:
                 return None
