@@ -23,6 +23,8 @@ BENCHMARKS: Final = {
     "local-memory": "throughput while the cache holds 2 % to 100 % of the data",
     "ycsb": "workloads A to F beside PostgreSQL",
     "prefetch": "secondary-index scans with and without prefetch, from pool and storage",
+    "elastic-memory": "range queries while the pool grows and shrinks",
+    "scale-out": "a new reader's first answer, beside a standby of PostgreSQL",
     "failover": "what clients wait for when the writer is killed or switched",
 }
 

@@ -52,6 +52,7 @@ def tiers(counted: dict[str, int]) -> dict[str, float]:
     trips += get("fetch.storage_reads", 0)
     trips += get("log.appends", 0) + get("log.advances", 0)
     return {
+        "statements": get("server.statements", 0) - get("server.suspends", 0),
         "served locally": round(max(0.0, 1 - (reads / statements)), 4),
         "pool hits": round(hits / (hits + misses), 4) if hits + misses else 1.0,
         "round trips per statement": round(trips / statements, 4),

@@ -25,6 +25,7 @@ KEYED: Final = (
         "from generate_series({low}, {high}) g"
     ),
 )
+POINT_SELECT: Final = "\\set id random(1, {rows})\nselect k from keyed where id = :id;\n"
 FILL_ROWS: Final = 20_000
 ROW_BYTES: Final = 990
 ROWS_PER_PAGE: Final = 16
@@ -63,6 +64,13 @@ class Series:
     def is_running(self) -> bool:
         """Until its time is over or it gave up."""
         return self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it before its time."""
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+        self._folder.cleanup()
 
     def wait(self, seconds: float) -> list[tuple[float, float]]:
         """(second since the start, transactions per second); raises CallerMistake if it failed."""

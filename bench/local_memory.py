@@ -11,7 +11,7 @@ import tempfile
 from typing import Any, Final
 
 from bench.counters import Counters
-from bench.load import fill_keyed, script_tps, sysbench, warm
+from bench.load import POINT_SELECT, fill_keyed, script_tps, sysbench, warm
 from bench.shapes import Curve, Result, Row, Tell
 from polarless.local import LocalCluster
 
@@ -23,7 +23,7 @@ TABLES: Final = 4
 # Three quarters of the draws go to 1 % of the keys, as with sysbench's own default; a multiplier
 # scatters these over the pages.
 POINT: Final = {
-    "uniform": "\\set id random(1, {rows})\nselect k from keyed where id = :id;\n",
+    "uniform": POINT_SELECT,
     "skewed": (
         "\\set z random_zipfian(1, {rows}, 1.1)\n\\set id 1 + :z * 7919 % {rows}\n"
         "select k from keyed where id = :id;\n"

@@ -42,19 +42,20 @@ class Postgres:
         self.version = subprocess.run(
             [str(bin_ / "postgres"), "--version"], capture_output=True, text=True, check=True
         ).stdout.strip()
-        self._root = Path(tempfile.mkdtemp(prefix="bench-postgres-"))
-        self._data = self._root / "data"
+        # Everything that it writes, its socket too.
+        self.root = Path(tempfile.mkdtemp(prefix="bench-postgres-"))
+        self._data = self.root / "data"
         self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def __enter__(self) -> Self:
         if os.geteuid() == 0:
-            shutil.chown(self._root, "postgres")
+            shutil.chown(self.root, "postgres")
         self._run(str(self.bin / "initdb"), "-D", str(self._data), "-A", "trust", "-U", "postgres")
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._root}"
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.root}"
         self._run(
             str(self.bin / "pg_ctl"), "-D", str(self._data), "-w", "-t", str(int(START_S)),
-            "-l", str(self._root / "log"), "-o", options, "start",
+            "-l", str(self.root / "log"), "-o", options, "start",
         )  # fmt: skip
         return self
 
@@ -65,7 +66,7 @@ class Postgres:
         traceback: TracebackType | None,
     ) -> None:
         self._run(str(self.bin / "pg_ctl"), "-D", str(self._data), "-m", "fast", "stop")
-        shutil.rmtree(self._root, ignore_errors=True)
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def _run(self, *command: str) -> None:
         if os.geteuid() == 0:
