@@ -92,33 +92,42 @@ class Tree:
             frame = frames.get(page_id)
         raise PageMiss(self._fetcher, page_id)
 
-    def leaf_for_scan(self, position: Key, *, reverse: bool = False) -> Frame:
+    def leaf_for_scan(
+        self, position: Key, *, reverse: bool = False, bound: Key | None = None
+    ) -> Frame:
         """The leaf at a scan's position; a miss also asks for the leaves that come next.
 
         Forward: the leaf that holds ``position``, or the first one if it is None. Reverse: the leaf
-        with the largest keys below ``position``, or the last one. Raises `PageMiss`.
+        with the largest keys below ``position``, or the last one. What lies beyond ``bound`` is not
+        asked for; a range that ends this near is no scan, and may come into the pool like any page.
+        Raises `PageMiss`.
         """
         frames = self._frames
         page_id = self.root
         coming: list[PageId] = []
+        is_short = False
         frame = frames.get(page_id)
         while frame is not None:
             if frame.kind == LEAF:
                 return frame
-            children = frame.children
+            children, keys = frame.children, frame.keys
             if position is None:
                 index = len(children) - 1 if reverse else 0
             elif reverse:
-                index = bisect_left(frame.keys, position)
+                index = bisect_left(keys, position)
             else:
-                index = bisect_right(frame.keys, position)
+                index = bisect_right(keys, position)
             page_id = children[index]
             if reverse:
-                coming = children[max(0, index - PREFETCH_PAGES) : index][::-1]
+                first = 0 if bound is None else bisect_right(keys, bound)
+                is_short = first > 0 and first >= index - PREFETCH_PAGES
+                coming = children[max(first, index - PREFETCH_PAGES) : index][::-1]
             else:
-                coming = children[index + 1 : index + 1 + PREFETCH_PAGES]
+                last = len(keys) if bound is None else bisect_left(keys, bound)
+                is_short = last < len(keys) and last <= index + PREFETCH_PAGES
+                coming = children[index + 1 : min(last, index + PREFETCH_PAGES) + 1]
             frame = frames.get(page_id)
-        raise PageMiss(self._fetcher, page_id, scan=True, also=coming)
+        raise PageMiss(self._fetcher, page_id, scan=not is_short, also=coming)
 
     def rows_in(
         self, position: Key, low: Key, high: Key, *, reverse: bool = False
@@ -130,7 +139,7 @@ class Tree:
         """
         if position is None:
             position = high if reverse else low
-        frame = self.leaf_for_scan(position, reverse=reverse)
+        frame = self.leaf_for_scan(position, reverse=reverse, bound=low if reverse else high)
         keys = frame.keys
         if reverse:
             end = len(keys) if position is None else bisect_left(keys, position)

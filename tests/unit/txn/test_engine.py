@@ -11,6 +11,7 @@ import pytest
 
 from compute.btree.check import check
 from compute.btree.tree import Tree
+from compute.buffer.fetch import PageMiss
 from compute.buffer.waits import resumed
 from compute.txn.engine import Engine
 from compute.txn.sweeper import free_dropped, sweep
@@ -325,3 +326,34 @@ async def test_what_is_not_published_yet_may_be_changed_but_not_shown() -> None:
         assert acknowledged[0][1] is None
         assert second.unpublished() is None
         engine.rollback(second)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+async def test_range_asks_for_no_page_beyond_its_end_and_is_a_scan_only_if_it_is_long(
+    reverse: bool,
+) -> None:
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        for low in range(0, 400, 100):
+            await put_rows(engine, tree, dict.fromkeys(range(low, low + 100), b"x" * 1000))
+        # A node with the root, the parent of all leaves, and the first leaf.
+        cold = cluster.reader()
+        other = Tree(cold.fetcher, tree.tree_id, tree.root, int_keys=True)
+        await running(partial(other.leaf, 0))
+        root = cold.cache.frames[tree.root]
+        children, bounds = root.children, root.keys
+        assert len(children) > 20
+
+        def missed(low: int | None, high: int | None) -> tuple[bool, set[int]]:
+            with pytest.raises(PageMiss) as caught:
+                other.rows_in(None, low, high, reverse=reverse)
+            return caught.value.scan, {caught.value.page_id, *caught.value.also}
+
+        # From within the tenth leaf into the twelfth.
+        low, high = bounds[9] + 1, bounds[11] + 1
+        assert missed(low, high) == (False, set(children[10:13]))
+        assert missed(bounds[9], bounds[10]) == (False, {children[10]})
+        scan, pages = missed(bounds[1], bounds[-1])
+        assert scan
+        assert len(pages) > 4
