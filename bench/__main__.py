@@ -25,6 +25,8 @@ BENCHMARKS: Final = {
     "prefetch": "secondary-index scans with and without prefetch, from pool and storage",
     "elastic-memory": "range queries while the pool grows and shrinks",
     "scale-out": "a new reader's first answer, beside a standby of PostgreSQL",
+    "vs-peers": "get and put of keys beside Redis and ZEO",
+    "scaling": "cost over clients, rows, readers and pages",
     "failover": "what clients wait for when the writer is killed or switched",
 }
 
