@@ -2,7 +2,8 @@
 
 All three keep what they acknowledge: Redis syncs its append-only file for each command, ZEO's file
 storage syncs each commit. Clients are Python's usual ones, one connection each; values have 100
-bytes. Ours goes through asyncpg; a ZEO client that has read an object keeps it. What is not installed has no row, and a note says so.
+bytes. Ours goes through asyncpg; a ZEO client that has read an object keeps it. What is not
+installed has no row, and a note says so.
 """
 
 from __future__ import annotations
@@ -119,7 +120,10 @@ def _redis() -> Iterator[Store]:
                     return False
 
             wait_until(is_up, START_S)
-            yield client.get, client.set
+            yield (
+                (lambda key: client.get(str(key))),
+                (lambda key, value: client.set(str(key), value)),
+            )
             client.close()
         finally:
             server.terminate()
