@@ -27,6 +27,8 @@ BENCHMARKS: Final = {
     "scale-out": "a new reader's first answer, beside a standby of PostgreSQL",
     "vs-peers": "get and put of keys beside Redis and ZEO",
     "scaling": "cost over clients, rows, readers and pages",
+    "tpcc": "five transactions beside PostgreSQL",
+    "tpch": "22 queries beside PostgreSQL",
     "failover": "what clients wait for when the writer is killed or switched",
 }
 

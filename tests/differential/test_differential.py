@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
+from bench import tpcc_load as tpcc
+from bench import tpch_load as tpch
 from polarless.local import LocalCluster
 from tests.cluster.conftest import assert_nothing_left
-from tests.differential import compare, generate, matrix, parameters, postgres, tpcc, tpch
+from tests.differential import compare, generate, matrix, parameters, postgres
 
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = (
@@ -127,7 +129,7 @@ def test_tpch_gives_the_same_answers(pair: Pair) -> None:
                 for row in rows:
                     copy.write_row(row)
     pair.theirs.execute("analyze")
-    statements = compare.read(compare.FOLDER.with_name("tpch.sql"))
+    statements = compare.read(tpch.QUERIES)
     assert len(statements) == 22
     wrong = []
     for statement in statements:

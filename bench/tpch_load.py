@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 SCHEMA = """
@@ -35,6 +36,7 @@ create table lineitem (l_orderkey int, l_partkey int, l_suppkey int, l_linenumbe
     l_commitdate date, l_receiptdate date, l_shipinstruct char(25), l_shipmode char(10),
     l_comment varchar(44), primary key (l_orderkey, l_linenumber))
 """.strip().split(";\n")
+QUERIES = Path(__file__).with_name("tpch.sql")
 TABLES = ("region", "nation", "supplier", "part", "partsupp", "customer", "orders", "lineitem")
 
 _REGIONS = ("AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST")

@@ -1,4 +1,4 @@
--- The queries of TPC-H, in their order, over the tables of tpch.py.
+-- The queries of TPC-H, in their order, over the tables of tpch_load.py.
 select l_returnflag, l_linestatus, sum(l_quantity) as sum_qty, sum(l_extendedprice) as
 sum_base_price, sum(l_extendedprice * (1 - l_discount)) as sum_disc_price, sum(l_extendedprice *
 (1 - l_discount) * (1 + l_tax)) as sum_charge, avg(l_quantity) as avg_qty, avg(l_extendedprice)
