@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from compute.btree.tree import Tree
     from compute.txn.transaction import Transaction
 
+# Above every timestamp.
+NEWEST: Final = 1 << 62
 PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 # What a pending row takes beside its payload.
 _ROW_BYTES: Final = 150
@@ -133,14 +135,24 @@ class Loader:
 
 
 async def tree_batches(session: SessionLike, tree: Tree) -> AsyncIterator[Rows]:
-    """All rows of a tree as the transaction sees them."""
+    """All rows of a tree that this transaction made or has locked, as they are now.
+
+    Not as of its snapshot: a commit that held the table before has given up its locks when it was
+    applied, and may not be published yet. What is built of its rows lies behind it in the log.
+    """
     txn: Transaction = ddl.transaction_of(session)
     position: Any = None
     while True:
+        snapshot, txn.snapshot = txn.snapshot, NEWEST
+        missing: Suspend | None = None
         try:
             rows, position = txn.batch(tree, None, None, after=position)
         except Suspend as suspend:
-            await resumed(suspend)
+            rows, missing = [], suspend
+        finally:
+            txn.snapshot = snapshot
+        if missing is not None:
+            await resumed(missing)
             continue
         if rows:
             yield rows
