@@ -79,8 +79,8 @@ async def test_pages_that_are_left_in_the_pool_outlive_its_home(running: LocalCl
 
     await asyncio.to_thread(running.wait_until, "found slots are judged", judged, 20)
     kept, found = said[-1]
-    # Half of some 200 pages. Few of them can have changed since they were written.
-    assert found > 50
+    # A part of some 200 pages. Few of them can have changed since they were written.
+    assert found > 20
     assert kept > found // 2
     for node in running.nodes():
         if node.role == "ro":
