@@ -41,10 +41,10 @@ postgres-optional:
 demo: $(VENV)/.installed postgres-optional  ## a cluster, pgbench, kill -9, and what it cost
 	$(BIN)/polarless demo $(ARGS)
 
-bench: $(VENV)/.installed-bench postgres  ## the benchmarks, in full: half an hour
+bench: $(VENV)/.installed-bench postgres  ## the benchmarks, in full: an hour
 	$(BIN)/python -P -m bench all --plot bench-results --out bench-results $(ARGS)
 
-bench-quick: $(VENV)/.installed-bench postgres  ## the benchmarks, small: two minutes
+bench-quick: $(VENV)/.installed-bench postgres  ## the benchmarks, small: some five minutes
 	$(BIN)/python -P -m bench all --quick --plot bench-results --out bench-results $(ARGS)
 
 sim: $(VENV)/.installed  ## the whole cluster in one loop, by seed: ARGS="--seeds 1..2000"
