@@ -80,6 +80,8 @@ class Select:
     # The key's own order serves: no sort is needed, the scan goes this way.
     in_key_order: bool = False
     reverse: bool = False
+    # min() or max() of the key's first column: the scan may end at the first row that counts.
+    extreme: bool = False
     limit: Node | None = None
     offset: Node | None = None
     # FOR UPDATE and its kin: "wait", "nowait" or "skip". Then `conditions` is all of WHERE.
@@ -142,6 +144,7 @@ def understand(tree: Any, catalog: Catalog, parameters: Parameters, text: str) -
     if any(is_array(node) for node in keys):
         raise not_supported("arrays that are compared")
     _use_key_order(found)
+    _use_extreme(found)
     _limits(tree, binder, found)
     _resolve_unknown(found)
     if tree.args.get("locks"):
@@ -530,6 +533,22 @@ def _use_key_order(found: Select) -> None:
     found.in_key_order = True
     found.reverse = found.order[0].descending
     found.order = []
+
+
+def _use_extreme(found: Select) -> None:
+    """Whether a lone min() or max() is that of the first row, read from the right end."""
+    access = found.access
+    if access is None or access.index is not None or access.keys or access.ranges:
+        return
+    if not access.columns or found.groups or len(found.aggregates) != 1:
+        return
+    (aggregate,) = found.aggregates
+    node = aggregate.arg
+    if aggregate.function in ("min", "max") and isinstance(node, ColumnRef):
+        # DISTINCT changes nothing about an extreme.
+        aggregate.distinct = False
+        found.extreme = node.index == access.columns[0]
+        found.reverse = found.extreme and aggregate.function == "max"
 
 
 def _limits(tree: Any, binder: Binder, found: Select) -> None:

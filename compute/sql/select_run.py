@@ -244,7 +244,7 @@ class Reader:
         """All entries in one synchronous step, or None if that is too much."""
         cursor = self.source.cursor(session, values)
         step, decoded = self._step, self._decoded
-        groups = self._groups()
+        groups, extreme = self._groups(), self._found.extreme
         entries: list[Any] = []
         read = 0
         while not cursor.done and not gatherer.is_full():
@@ -261,6 +261,8 @@ class Reader:
                 return None
             if groups is not None:
                 step(session, values, batch, groups)
+                if extreme and groups[()][0] is not None:
+                    break
             else:
                 found: list[Any] = []
                 step(session, values, batch, found, gatherer.seen)
@@ -322,6 +324,8 @@ class Reader:
         unmeasured = 0
         async for batch in self._batches(session, values, txn):
             step(session, values, batch, groups)
+            if found.extreme and groups[()][0] is not None:
+                break
             if len(groups) > counted:
                 added = len(groups) - counted
                 counted = len(groups)
@@ -430,7 +434,7 @@ def is_point(found: Select) -> bool:
 def is_fast(found: Select) -> bool:
     """Whether it is worth trying in one step."""
     access = found.access
-    if access is None or access.is_bounded:
+    if access is None or access.is_bounded or found.extreme:
         return True
     # The first rows in key order; a filter may make it read everything to find them.
     return found.limit is not None and not found.order and not found.grouped and not access.rest
