@@ -24,7 +24,8 @@ def run_directed(scenario: Scenario, *, limit_s: float = 300) -> None:
     try:
         problem = pipe.recv() if pipe.poll(60) else "it does not end"
     except EOFError:
-        problem = "its process died"
+        process.join()
+        problem = f"its process died: exit code {process.exitcode}"
     finally:
         process.kill()
         process.join()
