@@ -24,6 +24,7 @@ BENCHMARKS: Final = {
     "ycsb": "workloads A to F beside PostgreSQL",
     "prefetch": "secondary-index scans with and without prefetch, from pool and storage",
     "elastic-memory": "range queries while the pool grows and shrinks",
+    "remote-memory": "analytic queries while the pool holds an eighth to all of the data",
     "scale-out": "a new reader's first answer, beside a standby of PostgreSQL",
     "vs-peers": "get and put of keys beside Redis and ZEO",
     "scaling": "cost over clients, rows, readers and pages",
@@ -35,7 +36,7 @@ BENCHMARKS: Final = {
 
 def main() -> int:
     """Parse, run, print; the exit code."""
-    listing = "\n".join(f"  {name:12} {what}" for name, what in BENCHMARKS.items())
+    listing = "\n".join(f"  {name:14} {what}" for name, what in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, epilog=f"benchmarks:\n{listing}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

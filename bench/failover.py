@@ -1,8 +1,8 @@
 """``failover``: how long clients wait when the writer is killed, and when it is switched.
 
 Through the proxy, under load: from the signal to the first commit that began after it, as a client
-sees it; and control's own steps. After the paper's Fig. 9. The ablations of that figure (no pool,
-no materialised pages) are not here yet.
+sees it; and control's own steps. Then the throughput around a failover and around what it would be
+without a pool or without materialised pages (`bench.failover_curves`). After the paper's Fig. 9.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 import asyncpg
 
+from bench import failover_curves
+from bench.failover_curves import CLIENTS
 from bench.shapes import Result, Row, Tell
 from polarless.local import LocalCluster
 
@@ -73,8 +75,14 @@ class Clients:
 
 def run(*, quick: bool, tell: Tell, options: dict[str, Any]) -> Result:
     """Run it."""
-    count = int(options.get("pairs") or (5 if quick else 50))
-    return asyncio.run(_run(count, tell))
+    count = int(options.get("pairs") or (3 if quick else 50))
+    table_rows = int(options.get("rows") or (10_000 if quick else 100_000))
+    after_s = float(options.get("seconds") or (5 if quick else 30))
+    result = asyncio.run(_run(count, tell))
+    more, result.curves = failover_curves.measure(table_rows, after_s / 2, after_s, tell)
+    result.rows += more
+    result.settings |= {"rows": table_rows, "seconds": after_s, "clients of the curves": CLIENTS}
+    return result
 
 
 async def _run(count: int, tell: Tell) -> Result:
