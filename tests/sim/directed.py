@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import VirtualLoop
+from tests.sim.worker import leave_the_parents_objects
 
 Scenario = Callable[[SimCluster], Awaitable[None]]
 
@@ -34,6 +35,7 @@ def run_directed(scenario: Scenario, *, limit_s: float = 300) -> None:
 
 
 def _run(scenario: Scenario, limit_s: float, pipe: Any) -> None:
+    leave_the_parents_objects()
     logging.disable(logging.CRITICAL)
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)

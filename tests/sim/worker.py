@@ -6,6 +6,7 @@ dies; both are said of the seed, and the others go on.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import time
@@ -59,11 +60,21 @@ class _Running:
 
 
 def _run(job: Job, pipe: Any) -> None:
+    leave_the_parents_objects()
     warnings.simplefilter("ignore", RuntimeWarning)
     outcome = run_seed(job.seed, job.mutant)
     # Tasks of killed processes complain when they are collected; nobody is left to hear.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     pipe.send(outcome)
+
+
+def leave_the_parents_objects() -> None:
+    """In a forked process: collect none of the objects that came along.
+
+    The parent may be a test run that has left cycles with connections, threads and mapped files in
+    them, and what closes these must not run in a copy of it: that ended in a crash.
+    """
+    gc.freeze()
 
 
 def run_jobs(jobs: Iterable[Job], count: int) -> Iterator[tuple[Job, Outcome]]:
