@@ -194,6 +194,13 @@ class Engine:
         else:
             self.writer.append(epoch, start_lsn, groups, reply)
 
+    def forget(self, is_gone: Callable[[Reply], bool]) -> None:
+        """Let go of the appends that wait for folding and whose writer's connection is gone.
+
+        It sends them again over the next one; kept here they would add up.
+        """
+        self._held = deque(waiting for waiting in self._held if not is_gone(waiting[3]))
+
     def fence(self, epoch: int, done: Callable[[PolarlessError | None], None]) -> None:
         """Refuse lower epochs; ``done(None)`` when that is durable. Raises `Fenced`."""
         self.writer.fence(epoch, done)

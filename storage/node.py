@@ -83,6 +83,7 @@ class StorageNode(rpc.Service):
     def on_lost(self, peer: rpc.Peer, error: PolarlessError) -> None:
         self._peers.discard(peer)
         self.connections_lost += 1
+        self.engine.forget(lambda reply: isinstance(reply, rpc.Call) and reply.peer is peer)
 
     def on_call(self, peer: rpc.Peer, call: rpc.Call) -> None:
         method = self._methods.get(call.method)

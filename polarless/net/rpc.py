@@ -15,8 +15,11 @@ What it guarantees:
 * Every call ends: with its answer, its error, `DeadlineExceeded` that names it, or
   `ConnectionLost`. An answer that comes after its deadline is dropped.
 * Bounds: before HELLO a frame may have 4 KiB, after it ``frame_bytes_max``; the length is checked
-  before anything is allocated. An accepting side whose answers are not read stops reading.
-* A framing error closes the connection. It is never reused.
+  before anything is allocated. What all connections to one port may hold together, in frames that
+  arrive, calls that are served and answers that nobody reads, is in `polarless.net.budget`. An
+  accepting side whose answers are not read stops reading, and serves nothing that it has read.
+* A framing error closes the connection. It is never reused. The accepting side says why, in a
+  FAILURE with call id 0.
 
 Handlers are plain functions: ``on_call(peer, call)`` answers at once with ``call.answer(...)`` or
 keeps ``call`` and answers later. No task is created anywhere here.
@@ -42,6 +45,7 @@ from polarless.errors import (
     from_wire,
 )
 from polarless.kernel.world import Clock, Listener, Network
+from polarless.net.budget import ROOM_WAIT_S, SMALL_BYTES, Account, Budget
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +56,15 @@ ANSWER: Final = 3
 FAILURE: Final = 4
 NOTIFY: Final = 5
 
-HELLO_BYTES_MAX: Final = 4096
+HELLO_BYTES_MAX: Final = SMALL_BYTES
 FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
 # What may wait in one connection's write buffer: one group of the largest size and some more.
 WRITE_BUFFER_BYTES_MAX: Final = 160 * 1024 * 1024
 PROTOCOL_VERSION: Final = 1
 # A peer that connects and says nothing is dropped after this.
 HELLO_TIMEOUT_S: Final = 5.0
+# A frame that holds room and does not come to its end: as long as the longest deadline of a call.
+FRAME_TIMEOUT_S: Final = 30.0
 _SWEEP_S: Final = 0.05
 
 _LENGTH = struct.Struct("<I")
@@ -70,21 +76,32 @@ Done = Callable[[Any, PolarlessError | None], None]
 class Call:
     """A call that waits for its answer, on the side that serves it."""
 
-    __slots__ = ("_id", "args", "method", "peer")
+    __slots__ = ("_bytes", "_id", "args", "method", "peer")
 
-    def __init__(self, peer: Peer, call_id: int, method: str, args: tuple[Any, ...]) -> None:
+    def __init__(
+        self, peer: Peer, call_id: int, method: str, args: tuple[Any, ...], byte_count: int
+    ) -> None:
         self.peer = peer
         self._id = call_id
+        self._bytes = byte_count
         self.method = method
         self.args = args
 
     def answer(self, result: Any = None) -> None:
         """Send the result. Nothing happens if the caller is gone."""
+        self._end()
         self.peer._send((ANSWER, self._id, result))
 
     def fail(self, error: PolarlessError) -> None:
         """Send the error; the caller gets the same class, SQLSTATE and hint."""
+        self._end()
         self.peer._send((FAILURE, self._id, error.to_wire()))
+
+    def _end(self) -> None:
+        account, byte_count = self.peer._account, self._bytes
+        if account is not None:
+            self._bytes = 0
+            account.end(byte_count)
 
 
 class Handler(Protocol):
@@ -137,6 +154,7 @@ class Peer(asyncio.Protocol):
         accepting: bool,
         hello: dict[str, Any] | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        budget: Budget | None = None,
     ) -> None:
         self.handler = handler
         self.fields: dict[str, Any] = {}
@@ -146,6 +164,9 @@ class Peer(asyncio.Protocol):
         self._clock = clock
         self._cluster = cluster
         self._accepting = accepting
+        self._budget = budget
+        self._account: Account | None = None
+        self._frame_timer: Any = None
         self._hello = hello or {}
         self._limit = HELLO_BYTES_MAX
         self._frame_bytes_max = frame_bytes_max
@@ -213,8 +234,16 @@ class Peer(asyncio.Protocol):
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        self._end_frame_timer()
+        if self._account is not None:
+            self._account.close()
         if self._transport is not None:
-            self._transport.close()
+            if self._accepting and self._writable is not None:
+                # Who does not read would keep all that waits for it in memory.
+                self._transport.abort()
+            else:
+                self._transport.close()
+        self._buffer = bytearray()
         waiting, self._waiting = self._waiting, {}
         for done, _, _ in waiting.values():
             done(None, self.closed)
@@ -250,21 +279,28 @@ class Peer(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.name = f"{peer[0]}:{peer[1]}" if peer else "peer"
         if self._accepting:
+            if self._budget is not None:
+                try:
+                    self._account = self._budget.open(self._refuse, self._room_granted)
+                except Overloaded as error:
+                    self._refuse(error)
+                    return
             self._clock.call_later(HELLO_TIMEOUT_S, self._drop_silent)
         else:
             self._hello.setdefault("version", PROTOCOL_VERSION)
             self._send((HELLO, self._cluster, self._hello))
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | bytearray) -> None:
         buffer = self._buffer
         if buffer:
             buffer += data
-            data = bytes(buffer) if len(buffer) >= self._wanted() else b""
-            if not data:
+            if len(buffer) < self._wanted():
                 return
-            buffer.clear()
+            data, self._buffer = buffer, bytearray()
         offset = 0
         size = len(data)
+        account = self._account
+        view = memoryview(data)
         try:
             while size - offset >= 4:
                 (length,) = _LENGTH.unpack_from(data, offset)
@@ -273,9 +309,14 @@ class Peer(asyncio.Protocol):
                         f"frame of {length} bytes, at most {self._limit} are allowed here"
                     )
                 end = offset + 4 + length
+                if account is not None and (
+                    self._writable is not None
+                    or (length > SMALL_BYTES and not self._has_room(account, length, end > size))
+                ):
+                    break
                 if end > size:
                     break
-                self._frame(msgpack.unpackb(memoryview(data)[offset + 4 : end], use_list=False))
+                self._frame(msgpack.unpackb(view[offset + 4 : end], use_list=False), length)
                 if self.closed is not None:
                     return
                 offset = end
@@ -285,14 +326,20 @@ class Peer(asyncio.Protocol):
         except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
             self._refuse(RemoteProtocolError(f"malformed frame: {type(error).__name__}: {error}"))
             return
+        except Exception as error:
+            log.exception("%s: a frame could not be handled", self.name)
+            self._refuse(RemoteProtocolError(f"frame: internal error: {error!r}"))
+            return
         if offset < size:
-            buffer += memoryview(data)[offset:]
+            self._buffer += view[offset:]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(ConnectionLost(f"{self.name}: connection lost ({exc or 'closed by the peer'})"))
 
     def pause_writing(self) -> None:
         self._writable = []
+        if self._account is not None:
+            self._count_unread(self._account)
         # Only the accepting side stops reading: if both did, two full buffers would wait for ever.
         if self._accepting and self._transport is not None:
             self._transport.pause_reading()
@@ -303,9 +350,66 @@ class Peer(asyncio.Protocol):
             if not gate.done():
                 gate.set_result(None)
         if self._accepting and self._transport is not None and self.closed is None:
-            self._transport.resume_reading()
+            if self._account is not None:
+                self._account.set_unread(0)
+            self._go_on()
 
     # Inside.
+
+    def _has_room(self, account: Account, length: int, is_part: bool) -> bool:
+        """Whether a large frame may be taken in; if not, nothing is read until it may.
+
+        One that is here already is counted as what it becomes, if that has room.
+        """
+        if account.arriving or (not is_part and account.fits(length)):
+            return True
+        waited = account.waits
+        if account.reserve(length):
+            self._start_frame_timer(FRAME_TIMEOUT_S, self._frame_late)
+            return True
+        if not waited:
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._start_frame_timer(ROOM_WAIT_S, self._room_late)
+        return False
+
+    def _room_granted(self) -> None:
+        self._start_frame_timer(FRAME_TIMEOUT_S, self._frame_late)
+        self._clock.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take up what was read and not handled, then read on."""
+        if self.closed is not None or self._is_held_up():
+            return
+        self.data_received(b"")
+        if self.closed is None and not self._is_held_up() and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _is_held_up(self) -> bool:
+        return self._writable is not None or (self._account is not None and self._account.waits)
+
+    def _start_frame_timer(self, delay_s: float, late: Callable[[], None]) -> None:
+        self._end_frame_timer()
+        self._frame_timer = self._clock.call_later(delay_s, late)
+
+    def _end_frame_timer(self) -> None:
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+            self._frame_timer = None
+
+    def _frame_late(self) -> None:
+        self._refuse(RemoteProtocolError(f"a frame was not complete after {FRAME_TIMEOUT_S} s"))
+
+    def _room_late(self) -> None:
+        assert self._account is not None
+        self._refuse(self._account.too_long())
+
+    def _count_unread(self, account: Account) -> None:
+        assert self._transport is not None
+        try:
+            account.set_unread(self._transport.get_write_buffer_size())
+        except Overloaded as error:
+            self._refuse(error)
 
     def _wanted(self) -> int:
         """How many bytes the first frame in the buffer needs."""
@@ -322,10 +426,16 @@ class Peer(asyncio.Protocol):
         if len(body) > self._frame_bytes_max:
             raise LocalProtocolError(f"frame of {len(body)} bytes is too long to send")
         self._transport.write(_LENGTH.pack(len(body)) + body)
+        if self._writable is not None and self._account is not None:
+            self._count_unread(self._account)
 
-    def _frame(self, message: tuple[Any, ...]) -> None:
+    def _frame(self, message: tuple[Any, ...], length: int) -> None:
         kind = message[0]
-        if kind == ANSWER:
+        account = self._account
+        if account is not None and account.arriving:
+            account.arrived()
+            self._end_frame_timer()
+        if kind == ANSWER and self._ready:
             entry = self._waiting.pop(message[1], None)
             if entry is not None:
                 entry[0](message[2], None)
@@ -333,7 +443,9 @@ class Peer(asyncio.Protocol):
             self._greet(message)
         elif kind == CALL:
             _, call_id, method, args = message
-            call = Call(self, call_id, method, args)
+            if account is not None:
+                account.begin(length)
+            call = Call(self, call_id, method, args, length)
             try:
                 self.handler.on_call(self, call)
             except PolarlessError as error:
@@ -342,6 +454,8 @@ class Peer(asyncio.Protocol):
                 log.exception("%s: call %s failed", self.name, method)
                 call.fail(PolarlessError(f"{method}: internal error: {error!r}"))
         elif kind == FAILURE:
+            if message[1] == 0:
+                raise ConnectionLost(f"{self.name} ended it: {from_wire(message[2])}")
             entry = self._waiting.pop(message[1], None)
             if entry is not None:
                 entry[0](None, from_wire(message[2]))
@@ -370,6 +484,8 @@ class Peer(asyncio.Protocol):
             self._send((WELCOME, self.handler.on_hello(self, fields)))
             self._limit = self._frame_bytes_max
             self._ready = True
+            if self._account is not None:
+                self._account.said_hello()
             return
         if message[0] == FAILURE:
             raise from_wire(message[2])
@@ -389,7 +505,7 @@ class Peer(asyncio.Protocol):
                 logging.WARNING if self._ready else logging.INFO,
                 "%s: connection refused: %s", self.name, error,
             )  # fmt: skip
-            if self._accepting and not self._ready:
+            if self._accepting and self._writable is None:
                 self._send((FAILURE, 0, error.to_wire()))
         self.close(error)
 
@@ -415,9 +531,12 @@ class Peer(asyncio.Protocol):
 async def serve(
     network: Network, handler: Handler, *, clock: Clock, cluster: bytes, host: str, port: int
 ) -> Listener:
-    """Accept connections for ``handler``."""
+    """Accept connections for ``handler``, all of them within one `Budget`."""
+    budget = Budget()
     return await network.listen(
-        lambda: Peer(handler, clock=clock, cluster=cluster, accepting=True), host, port
+        lambda: Peer(handler, clock=clock, cluster=cluster, accepting=True, budget=budget),
+        host,
+        port,
     )
 
 
