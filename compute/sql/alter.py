@@ -18,6 +18,7 @@ from sqlglot import exp
 from compute.sql import ddl, definitions, indexes, rebuild
 from compute.sql.binder import Binder, Parameters, Scope, type_of
 from compute.sql.catalog import (
+    GENERATED,
     Catalog,
     Table,
     TableColumn,
@@ -29,6 +30,7 @@ from compute.sql.catalog import (
 from compute.sql.constraints import bound_checks, emit_foreign, parents_of
 from compute.sql.definitions import Definitions, Name, sql_text
 from compute.sql.expressions import Emitter, Node
+from compute.sql.filling import assigned, check_generated, default_of, generated_columns, of_row
 from compute.sql.index_ddl import create_index
 from compute.sql.mistakes import duplicate_in_table, named, not_supported
 from compute.sql.plan import Plan, SessionLike
@@ -36,7 +38,6 @@ from compute.sql.rebuild import AlterBound, Rows
 from compute.sql.rowcode import base_names, compile_function
 from compute.sql.syntax import identifier, parse
 from compute.sql.types import NUMERIC
-from compute.sql.write import assigned, default_of
 from compute.sql.write_run import retried, stored
 from polarless.errors import CallerMistake
 
@@ -148,7 +149,10 @@ class _Alter:
         if found.generated:
             after = await retried(ddl.add_generated, self.session, after, found, self.catalog)
         nodes: list[Node | None] = [None] * len(table.columns)
-        nodes.append(default_of(after, len(table.columns)))
+        place = len(table.columns)
+        check_generated(after)
+        generated = column.identity == GENERATED
+        nodes.append(of_row(after, place) if generated else default_of(after, place))
         after = await rewrite(self.session, table, after, nodes)
         self._store(after)
         for key in found.keys:
@@ -193,6 +197,22 @@ class _Alter:
             )
         for other, key in referring:
             await retried(self._drop_foreign, other, key.name)
+        for using in _generated_of(table, column):
+            if not cascade:
+                raise CallerMistake(
+                    f"cannot drop column {column} of table {table.name} because other objects "
+                    "depend on it",
+                    sqlstate="2BP01",
+                    detail=f"column {using} of table {table.name} depends on column {column} of "
+                    f"table {table.name}",
+                    hint="Use DROP ... CASCADE to drop the dependent objects too.",
+                )
+            self.session.notice(
+                "NOTICE", "00000", f"drop cascades to column {using} of table {table.name}"
+            )
+            await self._drop_column(using, quiet=False, cascade=True)
+            self.table = table = await retried(ddl.newest, self.session, self.name)
+            gone = table.index[column]
         engine, txn = self.session.engine, ddl.transaction_of(self.session)
         for sequence in ddl.owned_sequences(self.catalog, table):
             if sequence.owner == (table.table_id, column):
@@ -269,13 +289,13 @@ class _Alter:
                 f'column "{new}" of relation "{table.name}" already exists', sqlstate="42701"
             )
         columns = tuple(replace(c, name=new) if c.name == old else c for c in table.columns)
-        checks = []
-        for check in table.checks:
-            tree = parse(f"SELECT {check.text}").expressions[0]
-            for node in tree.find_all(exp.Column):
-                if identifier(node.this) == old:
-                    node.set("this", exp.to_identifier(new, quoted=not new.isidentifier()))
-            checks.append(replace(check, text=sql_text(tree)))
+        columns = tuple(
+            replace(c, default=_renamed_in(c.default, old, new))
+            if c.identity == GENERATED and c.default is not None
+            else c
+            for c in columns
+        )
+        checks = [replace(c, text=_renamed_in(c.text, old, new)) for c in table.checks]
         comments = {new if k == old else k: v for k, v in table.comments.items()}
         after = replace(with_columns(table, columns), checks=tuple(checks), comments=comments)
         self._store(after)
@@ -301,6 +321,12 @@ class _Alter:
         place = table.index[name]
         column = table.columns[place]
         args = item.args
+        generated = column.identity == GENERATED
+        if generated and (args.get("default") is not None or args.get("drop")):
+            raise CallerMistake(
+                f'column "{name}" of relation "{table.name}" is a generated column',
+                sqlstate="42601",
+            )
         if args.get("dtype") is not None:
             await self._retype(place, args["dtype"], args.get("using") or None)
         elif args.get("default") is not None:
@@ -342,6 +368,13 @@ class _Alter:
         kind, typmod = type_of(kind_tree)
         if any(place in key.columns for key in table.foreign):
             raise not_supported("changing the type of a column of a foreign key")
+        if _generated_of(table, column.name):
+            raise CallerMistake(
+                "cannot alter type of a column used by a generated column",
+                sqlstate="0A000",
+                detail=f'Column "{column.name}" is used by generated column '
+                f'"{_generated_of(table, column.name)[0]}".',
+            )
         text = sql_text(using) if using is not None else f'"{column.name}"'
         select = f"SELECT {text}"
         binder = Binder(Scope(table, table.name), Parameters(), select)
@@ -440,6 +473,24 @@ class _Alter:
             return
         after = replace(table, primary_key=(), constraint="")
         self._store(await rewrite(self.session, table, after, [None] * len(table.columns)))
+
+
+def _generated_of(table: Table, column: str) -> list[str]:
+    """The generated columns that a column is used by."""
+    return [
+        table.columns[i].name
+        for i in generated_columns(table)
+        if column in definitions.check_columns_of(table.columns[i].default or "")
+    ]
+
+
+def _renamed_in(text: str, old: str, new: str) -> str:
+    """An expression over a table's columns, of which one has another name now."""
+    tree = parse(f"SELECT {text}").expressions[0]
+    for node in tree.find_all(exp.Column):
+        if identifier(node.this) == old:
+            node.set("this", exp.to_identifier(new, quoted=not new.isidentifier()))
+    return sql_text(tree)
 
 
 def with_columns(table: Table, columns: tuple[TableColumn, ...]) -> Table:

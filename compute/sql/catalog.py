@@ -39,6 +39,7 @@ PG_CATALOG: Final = "pg_catalog"
 # Ids below are PostgreSQL's own objects.
 FIRST_TABLE_ID: Final = 16384
 COLUMNS_MAX: Final = 1600
+GENERATED: Final = "s"
 KEY_COLUMNS_MAX: Final = 32
 
 # The numbers in an array of numeric go in as their text, as those of a column do.
@@ -54,7 +55,8 @@ class TableColumn:
     typmod: int = -1
     not_null: bool = False
     default: str | None = None
-    # GENERATED: "a" always, "d" by default.
+    # GENERATED AS IDENTITY: "a" always, "d" by default. `GENERATED`: ``default`` is an expression
+    # over the row, see `filling`.
     identity: str = ""
 
 

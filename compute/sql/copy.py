@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compute.buffer.waits import Suspend, resumed
 from compute.sql import ddl
-from compute.sql.catalog import Catalog, Table, check_current, key_expression
+from compute.sql.catalog import GENERATED, Catalog, Table, check_current, key_expression
 from compute.sql.constraints import Parent, parents_of
 from compute.sql.copy_binary import BinaryRows
 from compute.sql.expressions import Emitter, Local, Node
@@ -87,11 +87,13 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
     table = catalog.find(name, schema)
     if table is None:
         raise unknown_table(f"{schema}.{name}" if schema else name)
-    columns = list(range(len(table.columns)))
+    columns = [i for i, column in enumerate(table.columns) if column.identity != GENERATED]
     if wanted is not None:
         for column in wanted:
             if column not in table.index:
                 raise unknown_column(column, table.name)
+            if table.columns[table.index[column]].identity == GENERATED:
+                raise generated_in_copy(column)
             if wanted.count(column) > 1:
                 raise CallerMistake(f'column "{column}" specified more than once', sqlstate="42701")
         columns = [table.index[column] for column in wanted]
@@ -104,6 +106,15 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
         binder=lambda plan, params, results: CopyBound(
             plan, results, table, columns, options, row_ids, parents
         ),
+    )
+
+
+def generated_in_copy(column: str) -> CallerMistake:
+    """42P10."""
+    return CallerMistake(
+        f'column "{column}" is a generated column',
+        sqlstate="42P10",
+        detail="Generated columns cannot be used in COPY.",
     )
 
 

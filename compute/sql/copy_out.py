@@ -10,11 +10,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from compute.sql.copy import CopyOptions, copy_options
+from compute.sql.catalog import Catalog
+from compute.sql.catalogs.objects import quote
+from compute.sql.copy import CopyOptions, copy_options, generated_in_copy
+from compute.sql.filling import generated_columns
 from compute.sql.mistakes import not_supported
 from compute.sql.plan import Plan
-from compute.sql.syntax import OP, Token
+from compute.sql.syntax import OP, Token, token_name
 from compute.sql.utility import Reader
+from polarless.errors import CallerMistake
 
 BINARY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 BINARY_TRAILER: Final = b"\xff\xff"
@@ -28,7 +32,7 @@ class CopyOut(NamedTuple):
     options: CopyOptions
 
 
-def plan_copy_out(text: str, tokens: list[Token]) -> Plan | None:
+def plan_copy_out(text: str, tokens: list[Token], catalog_of: Callable[[], Catalog]) -> Plan | None:
     """The plan, or None if it is a COPY FROM."""
     reader = Reader(tokens)
     reader.expect("copy")
@@ -42,16 +46,19 @@ def plan_copy_out(text: str, tokens: list[Token]) -> Plan | None:
         reader.expect("to")
     else:
         start = reader.position
-        reader.name()
+        parts = [reader.name()]
         if reader.accept("."):
-            reader.name()
+            parts.append(reader.name())
         name_end, columns = reader.position, "*"
+        wanted: list[str] = []
         if reader.accept("("):
             first = reader.position
             end = _closing(reader)
             columns = text[tokens[first].start : tokens[end - 1].end]
+            wanted = [token_name(t) for t in tokens[first:end] if t.value != ","]
         if not reader.accept("to"):
             return None
+        columns = _table_columns(catalog_of(), parts, wanted) or columns
         name = text[tokens[start].start : tokens[name_end - 1].end]
         query = f"select {columns} from {name}"
     if reader.peek is not None and not reader.accept("stdout"):
@@ -59,6 +66,27 @@ def plan_copy_out(text: str, tokens: list[Token]) -> Plan | None:
     options = copy_options(reader)
     options.binary = options.binary or old_binary
     return Plan("copy_out", argument=CopyOut(query, options), verb="COPY TO")
+
+
+def _table_columns(catalog: Catalog, parts: list[str], wanted: list[str]) -> str:
+    """The columns of a table some of which are generated; empty: all, or those that are wanted."""
+    schema = parts[0] if len(parts) > 1 else None
+    table = catalog.find(parts[-1], schema)
+    if table is None:
+        if catalog.view(parts[-1], schema) is not None:
+            raise CallerMistake(
+                f'cannot copy from view "{parts[-1]}"',
+                sqlstate="42809",
+                hint="Try the COPY (SELECT ...) TO variant.",
+            )
+        return ""
+    generated = {table.columns[i].name for i in generated_columns(table)}
+    for name in wanted:
+        if name in generated:
+            raise generated_in_copy(name)
+    if not generated or wanted:
+        return ""
+    return ", ".join(quote(c.name) for c in table.columns if c.name not in generated)
 
 
 _QUERIES: Final = frozenset({"select", "values", "table", "with", "insert", "update", "delete"})

@@ -17,6 +17,7 @@ from sqlglot import exp
 from compute.sql import sequences
 from compute.sql.catalog import (
     FIRST_TABLE_ID,
+    GENERATED,
     PG_CATALOG,
     PUBLIC,
     Catalog,
@@ -40,6 +41,7 @@ from compute.sql.constraints import bound_checks, parents_of
 from compute.sql.definitions import (
     CheckText,
     Definitions,
+    Generated,
     Name,
     Unique,
     check_columns_of,
@@ -50,6 +52,7 @@ from compute.sql.definitions import (
     table_name,
 )
 from compute.sql.environment import lookup_path
+from compute.sql.filling import check_generated
 from compute.sql.indexes import check_columns
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import Bound, Params, Plan, SessionLike, command_complete
@@ -204,11 +207,17 @@ def plan_create(tree: Any) -> Plan:
         table_id = FIRST_TABLE_ID + new.root
         table = make_table(table_id, name.schema, name.name, columns, primary_key, constraint, new)
         check_columns(table, primary_key)
+        check_generated(table)
         table = add_generated(session, table, found, catalog)
         store(session, add_constraints(session, table, found, catalog))
         return "CREATE TABLE"
 
     return ddl_plan("CREATE TABLE", action)
+
+
+_LIKE_WORDS: Final = (
+    "defaults", "constraints", "indexes", "comments", "generated", "identity",
+)  # fmt: skip
 
 
 def _take_over(session: SessionLike, like: Any, found: Definitions) -> None:
@@ -220,12 +229,19 @@ def _take_over(session: SessionLike, like: Any, found: Definitions) -> None:
     wanted: set[str] = set()
     for item in like.expressions:
         word = item.args["value"].name.lower()
-        words = {"defaults", "constraints", "indexes", "comments"} if word == "all" else {word}
+        words = set(_LIKE_WORDS) if word == "all" else {word}
         wanted = wanted | words if item.name.lower() == "including" else wanted - words
-    taken = [
-        replace(column, default=column.default if "defaults" in wanted else None, identity="")
-        for column in other.columns
-    ]
+    taken = []
+    for column in other.columns:
+        if column.identity == GENERATED:
+            kept = "generated" in wanted
+            column = column if kept else replace(column, default=None, identity="")
+        elif column.identity and "identity" in wanted:
+            found.generated.append(Generated(column.name, column.type))
+        else:
+            kept = "defaults" in wanted and not column.identity
+            column = replace(column, default=column.default if kept else None, identity="")
+        taken.append(column)
     found.columns[:0] = taken
     if "constraints" in wanted:
         found.checks += [CheckText(check.name, check.text) for check in other.checks]

@@ -11,6 +11,7 @@ from sqlglot import exp
 from compute.sql.binder import Binder, Parameters, Scope, type_of
 from compute.sql.catalog import (
     COLUMNS_MAX,
+    GENERATED,
     KEY_COLUMNS_MAX,
     PUBLIC,
     Table,
@@ -18,10 +19,10 @@ from compute.sql.catalog import (
     make_table,
 )
 from compute.sql.environment import creation_schema
+from compute.sql.filling import assigned
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.syntax import identifier, parse
 from compute.sql.types import BY_NAME, SqlType
-from compute.sql.write import assigned
 from polarless.errors import CallerMistake
 
 SERIALS: Final = {
@@ -139,7 +140,7 @@ def read_constraint(tree: Any, found: Definitions) -> None:
         columns = [identifier(item) for item in inner.expressions]
         found.references.append(_reference(name, columns, inner.args["reference"]))
     else:
-        raise not_supported(_constraint_words(inner), hint=_HINTS.get(type(inner).__name__))
+        raise not_supported(_constraint_words(inner))
 
 
 def read_column(tree: Any, found: Definitions) -> None:
@@ -170,7 +171,11 @@ def read_column(tree: Any, found: Definitions) -> None:
         elif isinstance(what, exp.Reference):
             found.references.append(_reference(label, [name], what))
         elif isinstance(what, exp.DefaultColumnConstraint):
+            _only_one(name, default=default, identity=identity)
             default = default_text(what.this, name, kind, typmod)
+        elif isinstance(what, exp.ComputedColumnConstraint):
+            _only_one(name, default=default, identity=identity)
+            default, identity = sql_text(what.this), GENERATED
         elif isinstance(what, exp.GeneratedAsIdentityColumnConstraint):
             identity = "a" if what.this else "d"
             not_null = True
@@ -179,8 +184,22 @@ def read_column(tree: Any, found: Definitions) -> None:
             if str(what.this.name).upper() not in ("C", "POSIX", "DEFAULT"):
                 raise not_supported(f'collation "{what.this.name}"', hint='Use COLLATE "C".')
         else:
-            raise not_supported(_constraint_words(what), hint=_HINTS.get(type(what).__name__))
+            raise not_supported(_constraint_words(what))
     found.columns.append(TableColumn(name, kind, typmod, not_null, default, identity))
+
+
+def _only_one(name: str, *, default: str | None, identity: str) -> None:
+    """Raises 42601 for a column with a default and a generation expression, or two of these."""
+    if identity == GENERATED:
+        what = "both default and generation expression" if default is None else (
+            "multiple generation clauses"
+        )  # fmt: skip
+        raise CallerMistake(f'{what} specified for column "{name}"', sqlstate="42601")
+    if default is not None:
+        raise CallerMistake(
+            f'both default and generation expression specified for column "{name}"',
+            sqlstate="42601",
+        )
 
 
 def _identity_options(tree: Any) -> dict[str, int | None]:
@@ -302,15 +321,7 @@ def own_names(table: Table) -> set[str]:
     return names | ({table.constraint} if table.primary_key else set())
 
 
-_HINTS: Final = {
-    "ComputedColumnConstraint": "Compute it in a view, or when the row is written.",
-}
-
-
 def _constraint_words(node: Any) -> str:
-    words = {
-        "ComputedColumnConstraint": "GENERATED AS",
-        "LikeProperty": "LIKE",
-    }
+    words = {"LikeProperty": "LIKE"}
     name = type(node).__name__
     return words.get(name, name.removesuffix("ColumnConstraint").upper()) + " in CREATE TABLE"

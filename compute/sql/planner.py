@@ -413,7 +413,7 @@ class Planner:
             return plan
         word = own[0].value
         if word == "copy":
-            out = plan_copy_out(text, own)
+            out = plan_copy_out(text, own, lambda: self.catalog(session))
             if out is not None:
                 return out
             version = self.engine.catalog_version

@@ -11,10 +11,18 @@ from sqlglot import exp
 from compute.sql.access import Access, choose
 from compute.sql.analytics.arrays import assign_element
 from compute.sql.binder import Binder, Parameters, Scope
-from compute.sql.casts import ASSIGNMENT, can_cast, cast
-from compute.sql.catalog import Catalog, Table
+from compute.sql.casts import cast
+from compute.sql.catalog import GENERATED, Catalog, Table
 from compute.sql.constraints import Parent, parents_of
 from compute.sql.expressions import Const, Local, Node
+from compute.sql.filling import (
+    assigned,
+    default_of,
+    generated_columns,
+    of_values,
+    refuse_update,
+    refuse_value,
+)
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
 from compute.sql.select import (
     NotAShape,
@@ -26,8 +34,8 @@ from compute.sql.select import (
     table_scope,
     understand,
 )
-from compute.sql.syntax import identifier, parse
-from compute.sql.types import TEXT, UNKNOWN, SqlType, display
+from compute.sql.syntax import identifier
+from compute.sql.types import TEXT, UNKNOWN, SqlType
 from polarless.errors import CallerMistake
 
 
@@ -88,14 +96,19 @@ class Update:
     @property
     def changes_key(self) -> bool:
         """Whether rows move to another key."""
-        key = self.access.table.primary_key
-        return any(index in key for index, _ in self.assignments or ())
+        return bool(self._changed & set(self.access.table.primary_key))
 
     @property
     def changes_order(self) -> bool:
         """Whether rows move in the index by which they are found, and could be met again."""
         index = self.access.index
-        return index is not None and any(i in index.columns for i, _ in self.assignments or ())
+        return index is not None and bool(self._changed & set(index.columns))
+
+    @property
+    def _changed(self) -> set[int]:
+        """The columns that get another value."""
+        changed = {index for index, _ in self.assignments or ()}
+        return changed.union(generated_columns(self.access.table)) if changed else changed
 
 
 # ------------------------------------------------------------------------------------------- INSERT
@@ -256,38 +269,23 @@ def _row(
         raise CallerMistake("INSERT has more expressions than target columns", sqlstate="42601")
     if explicit and len(nodes) < len(columns):
         raise CallerMistake("INSERT has more target columns than expressions", sqlstate="42601")
+    for index, node in zip(columns, nodes):
+        if node is not None and table.columns[index].identity == GENERATED:
+            raise refuse_value(table, index)
     return complete(table, columns[: len(nodes)], nodes)
 
 
 def complete(table: Table, columns: list[int], nodes: list[Node | None]) -> list[Node]:
-    """A node for every column: what is given (None: DEFAULT), else the default, else NULL."""
+    """A node for every column: what is given (None: DEFAULT), else the default, else NULL.
+
+    Those of generated columns are over the others' values, `filling.of_values`.
+    """
     row: list[Node | None] = [None] * len(table.columns)
     for index, node in zip(columns, nodes):
         row[index] = None if node is None else assigned(table, index, node)
+    for index in generated_columns(table):
+        row[index] = of_values(table, index)
     return [default_of(table, i) if node is None else node for i, node in enumerate(row)]
-
-
-def default_of(table: Table, index: int) -> Node:
-    """A column's default."""
-    column = table.columns[index]
-    if column.default is None:
-        return Const(None, column.type)
-    text = f"SELECT {column.default}"
-    tree = parse(text).expressions[0]
-    return assigned(table, index, Binder(Scope(), Parameters(), text).bind(tree))
-
-
-def assigned(table: Table, index: int, node: Node) -> Node:
-    """``node`` as a value of a column. Raises 42804."""
-    column = table.columns[index]
-    if node.type is not UNKNOWN and not can_cast(node, column.type, strength=ASSIGNMENT):
-        raise CallerMistake(
-            f'column "{column.name}" is of type {display(column.type)} but expression is of type '
-            f"{display(node.type)}",
-            sqlstate="42804",
-            hint="You will need to rewrite or cast the expression.",
-        )
-    return cast(node, column.type, column.typmod, strength=ASSIGNMENT)
 
 
 def _conflict(
@@ -413,6 +411,8 @@ def _assignments(
         for target, value in zip(targets, values):
             if isinstance(target, exp.Bracket):
                 index = _column(table, identifier(_bare(target.this)))
+                if table.columns[index].identity == GENERATED:
+                    raise refuse_update(table, index)
                 node = assign_element(binder, binder.column(index), target, value)
                 found.append((index, assigned(table, index, node)))
                 continue
@@ -424,7 +424,10 @@ def _assignments(
                     f'multiple assignments to same column "{table.columns[index].name}"',
                     sqlstate="42601",
                 )
-            if _is_default(value):
+            if table.columns[index].identity == GENERATED:
+                if not _is_default(value):
+                    raise refuse_update(table, index)
+            elif _is_default(value):
                 found.append((index, default_of(table, index)))
             else:
                 found.append((index, assigned(table, index, binder.bind(value))))

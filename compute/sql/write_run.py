@@ -19,6 +19,7 @@ from compute.buffer.waits import Suspend, resumed
 from compute.sql import constraints, indexes
 from compute.sql.catalog import Table, check_current, key_expression
 from compute.sql.expressions import Emitter, Node, ParamSlot
+from compute.sql.filling import generated_columns, of_row
 from compute.sql.gather import ENTRY_BYTES, Work
 from compute.sql.gather import Output as Chunks
 from compute.sql.mistakes import duplicate_key, named, null_in_column
@@ -92,24 +93,27 @@ def _largest(txn: Transaction, tree: Tree) -> int:
 
 def not_null_violation(table: Table, index: int, *values: Any) -> CallerMistake:
     """23502 with the row, as PostgreSQL shows it."""
-    error = null_in_column(table.columns[index].name, table.name)
-    named(error, table.schema, table.name)
     shown = [
         "null" if value is None else to_text(value, column.type, column.typmod)
         for value, column in zip(values, table.columns)
     ]
+    return _null_error(table, index, shown)
+
+
+def _null_error(table: Table, index: int, shown: list[str]) -> CallerMistake:
+    error = null_in_column(table.columns[index].name, table.name)
+    named(error, table.schema, table.name)
     error.detail = f"Failing row contains ({', '.join(shown)})."[:1000]
     return error
 
 
 def emit_new_row(out: Emitter, table: Table, nodes: list[Node], prefix: str = "n") -> list[str]:
     """Compute every column, check NOT NULL. Returns the names of the values."""
-    names: list[str] = []
-    for index, node in enumerate(nodes):
-        source = node.emit(out)
-        name = f"{prefix}{index}"
-        out.line(f"{name} = {source}")
-        names.append(name)
+    names = [f"{prefix}{index}" for index in range(len(nodes))]
+    last = generated_columns(table)
+    for index in [*(i for i in range(len(nodes)) if i not in last), *last]:
+        source = nodes[index].emit(out)
+        out.line(f"{names[index]} = {source}")
     _emit_not_null(out, table, names, [node.nullable for node in nodes])
     return names
 
@@ -290,7 +294,7 @@ def _emit_changed_row(
     parents: list[constraints.Parent],
 ) -> None:
     """Change the row ``r``, check it, and write it and its entries under its ``key``."""
-    changed = {index for index, _ in assignments}
+    changed = {index for index, _ in assignments}.union(generated_columns(table))
     numbers = indexes.concerned(table, changed)
     indexes.emit_old_entries(out, table, numbers)
     _emit_assignments(out, table, assignments)
@@ -325,12 +329,22 @@ def _emit_assignments(out: Emitter, table: Table, assignments: list[tuple[int, N
                 else (f"str({source})")
             )
         out.line(f"r[{index}] = {source}")
+    for index in generated_columns(table):
+        node = of_row(table, index)
+        source = out.temp()
+        out.line(f"{source} = {node.emit(out)}")
+        if table.columns[index].not_null and node.nullable:
+            out.names |= {"update_violation": _update_violation, "table": table}
+            out.line(f"if {source} is None: raise update_violation(table, {index}, r)")
+        if table.columns[index].type is NUMERIC:
+            out.line(f"{source} = None if {source} is None else str({source})")
+        out.line(f"r[{index}] = {source}")
 
 
 def _update_violation(table: Table, index: int, row: list[Any]) -> CallerMistake:
     values = list(row)
     values[index] = None
-    return not_null_violation(table, index, *values)
+    return _null_error(table, index, constraints.shown_row(table, values))
 
 
 class InsertBound(Bound):

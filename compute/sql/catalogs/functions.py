@@ -47,6 +47,18 @@ def _format_type(session: Any, oid: int | None, typmod: int | None) -> str | Non
 
 
 def _expr(session: Any, text: str | None, *rest: Any) -> str | None:
+    if text is None or rest[1:] != (True,):
+        return text
+    return _bare(text)
+
+
+def _bare(text: str) -> str:
+    """Without the parentheses around it, if there are any."""
+    depth = 0
+    for place, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if not depth:
+            return text[1:-1] if place and place == len(text) - 1 else text
     return text
 
 
@@ -62,7 +74,9 @@ def _index_text(session: Any, oid: int, column: int = 0, pretty: bool = False) -
 
 def _constraint_text(session: Any, oid: int, pretty: bool = False) -> str | None:
     found = objects.of(current).constraints.get(oid)
-    return None if found is None else found.text
+    if found is None or found.kind != "c" or not pretty:
+        return None if found is None else found.text
+    return f"CHECK ({_bare(found.text.removeprefix('CHECK (').removesuffix(')'))})"
 
 
 def _user(session: Any, oid: int) -> str:

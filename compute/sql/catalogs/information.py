@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from compute.sql.analytics.leaves import current
 from compute.sql.arraytypes import ArrayType
+from compute.sql.catalog import GENERATED
 from compute.sql.catalogs.objects import Constraint, Objects, Relation, owner
 from compute.sql.catalogs.pg import default_text, type_modifier, type_name
 from compute.sql.catalogs.relations import Row, maker
@@ -55,7 +56,13 @@ def columns(objects: Objects, session: Any) -> Iterable[Row]:
         for number, column in enumerate(relation.columns, 1):
             row = _column(session, relation, number, *column)
             identity = relation.identities[number - 1] if relation.identities else ""
-            if identity:
+            if identity == GENERATED:
+                row |= {
+                    "is_generated": "ALWAYS",
+                    "generation_expression": row["column_default"],
+                    "column_default": None,
+                }
+            elif identity:
                 row |= {
                     "is_identity": "YES",
                     "identity_generation": "ALWAYS" if identity == "a" else "BY DEFAULT",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
 from compute.sql.analytics.leaves import current
 from compute.sql.arraytypes import ArrayType
+from compute.sql.catalog import GENERATED
 from compute.sql.catalogs.access import acl
 from compute.sql.catalogs.objects import (
     BTREE_OID,
@@ -62,6 +64,8 @@ def namespaces(objects: Objects, session: Any) -> Iterable[Row]:
 def classes(objects: Objects, session: Any) -> Iterable[Row]:
     indexed = {index.table.oid for index in objects.indexes.values()}
     checks = Counter(c.table.oid for c in objects.constraints.values() if c.kind == "c")
+    # Foreign keys are triggers on both sides.
+    linked = {t.oid for c in objects.constraints.values() if c.other for t in (c.table, c.other)}
     for relation in objects.relations.values():
         count = len(relation.columns) or len(system_columns(relation))
         access = {"r": HEAP_OID, "i": BTREE_OID}.get(relation.kind, 0)
@@ -77,6 +81,7 @@ def classes(objects: Objects, session: Any) -> Iterable[Row]:
             "relpersistence": "p",
             "relkind": relation.kind,
             "relnatts": count,
+            "relhastriggers": relation.oid in linked,
             "relchecks": checks[relation.oid],
             "relispopulated": True,
             "relacl": acl(relation),
@@ -96,8 +101,11 @@ def attributes(objects: Objects, session: Any) -> Iterable[Row]:
                 relation, number, name, kind, typmod,
                 not_null=not_null, default=default is not None,
             )  # fmt: skip
-            if relation.identities and relation.identities[number - 1]:
-                row |= {"attidentity": relation.identities[number - 1], "atthasdef": False}
+            identity = relation.identities[number - 1] if relation.identities else ""
+            if identity == GENERATED:
+                row["attgenerated"] = GENERATED
+            elif identity:
+                row |= {"attidentity": identity, "atthasdef": False}
             yield row
 
 
@@ -145,10 +153,16 @@ def defaults(objects: Objects, session: Any) -> Iterable[Row]:
                 }
 
 
+# An operator outside of strings and parentheses, roughly: what PostgreSQL puts in parentheses.
+_OPERATION: Final = re.compile(r"^[^'\"()]*\s(?:[-+*/%]|\|\|)\s")
+
+
 def default_text(default: str, kind: SqlType) -> str:
     """A column's default as pg_get_expr prints it: a literal with its type."""
     if default in ("TRUE", "FALSE"):
         return default.lower()
+    if _OPERATION.search(default):
+        return f"({default})"
     if default.startswith("'") and default.endswith("'"):
         return f"{default}::{'bpchar' if kind is BPCHAR else kind.name}"
     return default

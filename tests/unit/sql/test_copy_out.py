@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compute.pgwire.backend import data_row
+from compute.sql.catalog import Catalog
 from compute.sql.copy import CopyOptions
 from compute.sql.copy_binary import SIGNATURE, BinaryRows
 from compute.sql.copy_out import (
@@ -22,7 +23,7 @@ from polarless.errors import CallerMistake
 
 
 def plan(text: str) -> CopyOut:
-    made = plan_copy_out(text, scan(text))
+    made = plan_copy_out(text, scan(text), lambda: Catalog({}))
     assert made is not None
     assert made.kind == "copy_out"
     argument: CopyOut = made.argument
@@ -99,7 +100,9 @@ def test_what_is_refused(text: str, state: str) -> None:
 
 
 def test_copy_from_is_not_this() -> None:
-    assert plan_copy_out("copy t from stdin", scan("copy t from stdin")) is None
+    assert (
+        plan_copy_out("copy t from stdin", scan("copy t from stdin"), lambda: Catalog({})) is None
+    )
 
 
 # ---------------------------------------------------------------------------------------- binary
