@@ -14,6 +14,7 @@ is the two ranges from 1 to 5 and from 9 to 9: sorted and joined when the values
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ from compute.sql.expressions import (
     emit_set,
     is_constant,
 )
+from compute.sql.index_parts import bound, fingerprint, implied, is_plain, key_parts, parts
 from compute.sql.operators import Comparison
 
 
@@ -81,13 +83,18 @@ class Access:
         """The columns in whose order the rows come."""
         return self.table.primary_key if self.index is None else self.index.columns
 
+    def _parts(self) -> list[Node]:
+        """What `columns` are of, as expressions over a row."""
+        table, index = self.table, self.index
+        return parts(table, index) if index is not None else key_parts(table)
+
     def emit_point(self, out: Emitter, *, empty: str) -> str:
         """Source for the tree key; runs ``empty`` when a column is NULL."""
         sources = [node.emit(out) for node in self.point]
         _emit_null_test(out, list(zip(self.point, sources)), empty)
         if self.table.tree.int_keys:
             return sources[0]
-        return _encoded(self.table, self.table.primary_key, sources)
+        return _encoded(self._parts(), sources)
 
     def emit_bounds(self, out: Emitter) -> None:
         """The body of a function that returns ``(low, high)``, or None for nothing at all."""
@@ -110,12 +117,12 @@ class Access:
         equal = [node.emit(out) for node in self.equal]
         _emit_null_test(out, list(zip(self.equal, equal)), nothing)
         ends: list[str] = []
-        for bound in (self.low, self.high):
-            if bound is None:
+        for end in (self.low, self.high):
+            if end is None:
                 ends.append("")
                 continue
-            source = bound[0].emit(out)
-            _emit_null_test(out, [(bound[0], source)], nothing)
+            source = end[0].emit(out)
+            _emit_null_test(out, [(end[0], source)], nothing)
             ends.append(source)
         low, high = "None", "None"
         columns = self.columns
@@ -125,15 +132,16 @@ class Access:
             if self.high is not None:
                 high = f"{ends[1]} + 1" if self.high[1] else ends[1]
         elif columns:
-            prefix = _encoded(table, columns, equal) if equal else "b''"
+            parts = self._parts()
+            prefix = _encoded(parts, equal) if equal else "b''"
             if equal:
                 low, high = prefix, f"prefix_end({prefix})"
-            column = table.columns[columns[len(equal)]] if len(equal) < len(columns) else None
-            if column is not None and (self.low is not None or self.high is not None):
-                if self.high is None and not column.not_null:
+            following = parts[len(equal)] if len(equal) < len(columns) else None
+            if following is not None and (self.low is not None or self.high is not None):
+                if self.high is None and following.nullable:
                     # NULLs are at the end, and are not larger than anything.
                     high = f"{prefix} + encode_null"
-                encoder = ENCODER_NAMES[column.type.family]
+                encoder = ENCODER_NAMES[following.type.family]
                 if self.low is not None:
                     key = f"{prefix} + {encoder}({ends[0]})"
                     low = key if self.low[1] else f"prefix_end({key})"
@@ -146,7 +154,7 @@ class Access:
         """The body of a function that returns the sorted keys of an IN list."""
         assert self.keys is not None
         values, has_null = emit_set(out, self.keys.items)
-        encoder = ENCODER_NAMES[self.table.columns[self.columns[0]].type.family]
+        encoder = ENCODER_NAMES[self._parts()[0].type.family]
         plain = self.table.tree.int_keys and self.index is None
         item = "v" if plain else f"{encoder}(v)"
         test = " if v is not None" if has_null != "False" else ""
@@ -167,11 +175,8 @@ def disjoint(ranges: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return result
 
 
-def _encoded(table: Table, columns: tuple[int, ...], sources: list[str]) -> str:
-    parts = [
-        f"{ENCODER_NAMES[table.columns[index].type.family]}({source})"
-        for index, source in zip(columns, sources)
-    ]
+def _encoded(nodes: list[Node], sources: list[str]) -> str:
+    parts = [f"{ENCODER_NAMES[n.type.family]}({source})" for n, source in zip(nodes, sources)]
     return " + ".join(parts)
 
 
@@ -181,22 +186,53 @@ def _emit_null_test(out: Emitter, pairs: list[tuple[Node, str]], action: str) ->
         out.line(f"if {' or '.join(tests)}: {action}")
 
 
+Finder = Callable[[Node], int | None]
+
+
 def choose(table: Table, where: Node | None) -> Access:
     """The best access for a WHERE clause."""
     conjuncts = conjuncts_of(where)
-    equals: dict[int, tuple[Node, Node]] = {}
-    for node in conjuncts:
-        found = _comparison(node)
-        if found is not None and found[1] == "=" and found[0] not in equals:
-            equals[found[0]] = (node, found[2])
-    best = _try(table, None, conjuncts, equals)
+    equals = _equals(conjuncts, _key_column)
+    best = _try(table, None, conjuncts, equals, _key_column)
     if table.indexes and not best.point:
         score = _score(best)
         for index in table.indexes:
-            other = _try(table, index, conjuncts, equals)
+            if is_plain(index):
+                other = _try(table, index, conjuncts, equals, _key_column)
+            elif not conjuncts or not implied(table, index, conjuncts):
+                continue
+            else:
+                finder = _finder(table, index)
+                other = _try(table, index, conjuncts, _equals(conjuncts, finder), finder)
             if _score(other) > score:
                 best, score = other, _score(other)
     return best
+
+
+def _equals(conjuncts: list[Node], finder: Finder) -> dict[int, tuple[Node, Node]]:
+    """The comparisons with =, by what they compare: the conjunct, and the value."""
+    equals: dict[int, tuple[Node, Node]] = {}
+    for node in conjuncts:
+        found = _comparison(node, finder)
+        if found is not None and found[1] == "=" and found[0] not in equals:
+            equals[found[0]] = (node, found[2])
+    return equals
+
+
+def _finder(table: Table, index: Index) -> Finder:
+    """As `_key_column`, and for expressions that the index has their place in its key."""
+    known = {
+        fingerprint(bound(table, source)): -1 - number
+        for number, source in enumerate(index.expressions)
+    }
+
+    def find(node: Node) -> int | None:
+        column = _key_column(node)
+        if column is not None or not known or is_constant(node):
+            return column
+        return known.get(fingerprint(node))
+
+    return find
 
 
 def _score(access: Access) -> int:
@@ -216,6 +252,7 @@ def _try(
     index: Index | None,
     conjuncts: list[Node],
     equals: dict[int, tuple[Node, Node]],
+    finder: Finder,
 ) -> Access:
     """The access by the primary key, or by an index."""
     access = Access(table, index=index)
@@ -233,23 +270,23 @@ def _try(
         return access
     if not access.equal and (len(key) == 1 or index is not None):
         for node in conjuncts:
-            if isinstance(node, InList) and _key_column(node.inner) == key[0]:
+            if isinstance(node, InList) and finder(node.inner) == key[0]:
                 access.keys = node
                 access.rest = [other for other in conjuncts if other is not node]
                 return access
     if len(access.equal) < len(key):
-        used |= _find_ends(access, conjuncts, key[len(access.equal)])
+        used |= _find_ends(access, conjuncts, key[len(access.equal)], finder)
     if access.is_full and key:
-        used |= _find_ranges(access, conjuncts)
+        used |= _find_ranges(access, conjuncts, finder)
     access.rest = [node for node in conjuncts if id(node) not in used]
     return access
 
 
-def _find_ends(access: Access, conjuncts: list[Node], column: int) -> set[int]:
+def _find_ends(access: Access, conjuncts: list[Node], column: int, finder: Finder) -> set[int]:
     """Bounds on one column; a second bound on the same side stays in the filter."""
     used: set[int] = set()
     for node in conjuncts:
-        found = _comparison(node)
+        found = _comparison(node, finder)
         if found is None or found[0] != column:
             continue
         _, symbol, value = found
@@ -262,7 +299,7 @@ def _find_ends(access: Access, conjuncts: list[Node], column: int) -> set[int]:
     return used
 
 
-def _find_ranges(access: Access, conjuncts: list[Node]) -> set[int]:
+def _find_ranges(access: Access, conjuncts: list[Node], finder: Finder) -> set[int]:
     """Ranges of the first column: an OR of which every part bounds it from both sides.
 
     A part may say more than that; then the OR stays in the filter.
@@ -275,7 +312,9 @@ def _find_ranges(access: Access, conjuncts: list[Node]) -> set[int]:
         for part in node.parts:
             inner = conjuncts_of(part)
             range_ = Access(access.table, index=access.index)
-            used = _find_ends(range_, inner, column) or _find_equal(range_, inner, column)
+            used = _find_ends(range_, inner, column, finder) or _find_equal(
+                range_, inner, column, finder
+            )
             if range_.low is None or range_.high is None:
                 access.ranges = []
                 break
@@ -286,9 +325,9 @@ def _find_ranges(access: Access, conjuncts: list[Node]) -> set[int]:
     return set()
 
 
-def _find_equal(access: Access, conjuncts: list[Node], column: int) -> set[int]:
+def _find_equal(access: Access, conjuncts: list[Node], column: int, finder: Finder) -> set[int]:
     for node in conjuncts:
-        found = _comparison(node)
+        found = _comparison(node, finder)
         if found is not None and found[:2] == (column, "="):
             access.low = access.high = (found[2], True)
             return {id(node)}
@@ -313,15 +352,15 @@ def conjuncts_of(where: Node | None) -> list[Node]:
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _comparison(node: Node) -> tuple[int, str, Node] | None:
+def _comparison(node: Node, finder: Finder) -> tuple[int, str, Node] | None:
     """(column, symbol, value) of ``column symbol value`` with a value known beforehand."""
     if not isinstance(node, Comparison) or node.symbol not in _TURNED:
         return None
     left, right = node.args
-    column = _key_column(left)
+    column = finder(left)
     if column is not None and is_constant(right):
         return column, node.symbol, right
-    column = _key_column(right)
+    column = finder(right)
     if column is not None and is_constant(left):
         return column, _TURNED[node.symbol], left
     return None

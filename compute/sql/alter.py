@@ -31,7 +31,8 @@ from compute.sql.constraints import bound_checks, emit_foreign, parents_of
 from compute.sql.definitions import Definitions, Name, sql_text
 from compute.sql.expressions import Emitter, Node
 from compute.sql.filling import assigned, check_generated, default_of, generated_columns, of_row
-from compute.sql.index_ddl import create_index
+from compute.sql.index_ddl import Key, create_index
+from compute.sql.index_parts import touched
 from compute.sql.mistakes import duplicate_in_table, named, not_supported
 from compute.sql.plan import Plan, SessionLike
 from compute.sql.rebuild import AlterBound, Rows
@@ -222,15 +223,17 @@ class _Alter:
         }
 
         def moved(columns: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(place[i] for i in columns)
+            return tuple(place.get(i, i) for i in columns)
 
         kept = []
         for index in table.indexes:
-            if gone in index.columns:
+            if gone in touched(table, index) or gone in index.include:
                 engine.drop_tree(txn, index.tree)
             else:
-                kept.append(replace(index, columns=moved(index.columns)))
-        before = replace(table, indexes=tuple(i for i in table.indexes if gone not in i.columns))
+                columns, include = moved(index.columns), moved(index.include)
+                kept.append(replace(index, columns=columns, include=include))
+        names = {index.name for index in kept}
+        before = replace(table, indexes=tuple(i for i in table.indexes if i.name in names))
         after = with_columns(table, tuple(c for c in table.columns if c.name != column))
         after = replace(
             after,
@@ -297,7 +300,20 @@ class _Alter:
         )
         checks = [replace(c, text=_renamed_in(c.text, old, new)) for c in table.checks]
         comments = {new if k == old else k: v for k, v in table.comments.items()}
-        after = replace(with_columns(table, columns), checks=tuple(checks), comments=comments)
+        renamed = [
+            replace(
+                index,
+                expressions=tuple(_renamed_in(text, old, new) for text in index.expressions),
+                where=None if index.where is None else _renamed_in(index.where, old, new),
+            )
+            for index in table.indexes
+        ]
+        after = replace(
+            with_columns(table, columns),
+            checks=tuple(checks),
+            comments=comments,
+            indexes=tuple(renamed),
+        )
         self._store(after)
         for sequence in ddl.owned_sequences(self.catalog, table):
             if sequence.owner == (table.table_id, old):
@@ -417,9 +433,10 @@ class _Alter:
             await self._checked(found)
 
     async def _unique(self, unique: definitions.Unique) -> None:
-        await create_index(
-            self.session, self.name, unique.name, unique.columns, unique=True, constraint=True
-        )
+        names = [column.name for column in self.table.columns]
+        definitions.key_columns(unique.columns, names, "unique")
+        key = Key([(column, None, 0) for column in unique.columns])
+        await create_index(self.session, self.name, unique.name, key, unique=True, constraint=True)
 
     async def _checked(self, found: Definitions) -> None:
         """Add CHECK and FOREIGN KEY that all rows fulfil."""

@@ -166,6 +166,8 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
     if source in (INT2, INT4, INT8, OID) and target in (INT2, INT4, INT8, OID):
         narrower = (source, target) in ((INT8, OID), (OID, INT4), (OID, INT2))
         return _checked_int(node, target) if narrower else Retyped(node, target)
+    if source.family == "reg" and target is OID:
+        return Retyped(node, target)
     if source is CLOCK and target is INTERVAL:
         return Strict((node,), call(scalars.clock_interval), target)
     if strength >= ASSIGNMENT and target is CLOCK and source in (TIMESTAMP, TIMESTAMPTZ):

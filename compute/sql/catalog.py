@@ -62,13 +62,22 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: a tree of its own, see `indexes`. ``constraint``: made by UNIQUE."""
+    """A secondary index: a tree of its own, see `indexes`. ``constraint``: made by UNIQUE.
+
+    Positions below 0 in ``columns`` are expressions, see `index_parts`.
+    """
 
     name: str
     columns: tuple[int, ...]
     unique: bool
     constraint: bool
     tree: Tree
+    expressions: tuple[str, ...] = ()
+    # The condition of a partial index.
+    where: str | None = None
+    # What is only shown: indoption of each part, and the columns of INCLUDE.
+    options: tuple[int, ...] = ()
+    include: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +264,18 @@ def encode_table(table: Table) -> bytes:
                 "root": table.tree.root,
                 "int_keys": table.tree.int_keys,
                 "indexes": [
-                    (i.name, i.columns, i.unique, i.constraint, i.tree.tree_id, i.tree.root)
+                    (
+                        i.name,
+                        i.columns,
+                        i.unique,
+                        i.constraint,
+                        i.tree.tree_id,
+                        i.tree.root,
+                        i.expressions,
+                        i.where,
+                        i.options,
+                        i.include,
+                    )
                     for i in table.indexes
                 ],
                 "checks": [(c.name, c.text) for c in table.checks],
@@ -285,8 +305,8 @@ def decode_table(engine: Engine, key: bytes, payload: bytes) -> Table:
     return replace(
         table,
         indexes=tuple(
-            Index(label, on, unique, constraint, engine.tree(number, place, int_keys=False))
-            for label, on, unique, constraint, number, place in row.get("indexes", ())
+            Index(label, on, unique, constraint, engine.tree(number, place, int_keys=False), *more)
+            for label, on, unique, constraint, number, place, *more in row.get("indexes", ())
         ),
         checks=tuple(Check(*check) for check in row.get("checks", ())),
         foreign=tuple(ForeignKey(*found) for found in row.get("foreign", ())),

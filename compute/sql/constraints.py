@@ -47,7 +47,8 @@ def _parent(key: ForeignKey, other: Table) -> Parent:
     if set(other.primary_key) == set(key.other_columns):
         return Parent(key, other, None, tuple(pairs[i] for i in other.primary_key))
     for number, index in enumerate(other.indexes):
-        if index.unique and set(index.columns) == set(key.other_columns):
+        whole = index.unique and index.where is None
+        if whole and set(index.columns) == set(key.other_columns):
             return Parent(key, other, number, tuple(pairs[i] for i in index.columns))
     raise CallerMistake(
         f'there is no unique constraint matching given keys for referenced table "{other.name}"',

@@ -53,6 +53,7 @@ from compute.sql.definitions import (
 )
 from compute.sql.environment import lookup_path
 from compute.sql.filling import check_generated
+from compute.sql.index_parts import distinct, part_label
 from compute.sql.indexes import check_columns
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import Bound, Params, Plan, SessionLike, command_complete
@@ -209,7 +210,8 @@ def plan_create(tree: Any) -> Plan:
         check_columns(table, primary_key)
         check_generated(table)
         table = add_generated(session, table, found, catalog)
-        store(session, add_constraints(session, table, found, catalog))
+        table = add_constraints(session, table, found, catalog)
+        store(session, _like_indexes(session, table, found, catalog))
         return "CREATE TABLE"
 
     return ddl_plan("CREATE TABLE", action)
@@ -249,9 +251,40 @@ def _take_over(session: SessionLike, like: Any, found: Definitions) -> None:
         if other.primary_key:
             found.keys.append(Unique(None, list(other.key_names)))
         for index in other.indexes:
-            if index.unique:
+            if index.constraint:
                 names = [other.columns[i].name for i in index.columns]
                 found.uniques.append(Unique(None, names))
+        found.like.append(other)
+
+
+def _like_indexes(
+    session: SessionLike, table: Table, found: Definitions, catalog: Catalog
+) -> Table:
+    """LIKE ... INCLUDING INDEXES: those that are no constraints."""
+    taken = taken_by(catalog, table.schema, own_names(table))
+    for other in found.like:
+        for index in other.indexes:
+            if index.constraint:
+                continue
+
+            place = {i: table.index[c.name] for i, c in enumerate(other.columns)}
+            used = {index.name for index in table.indexes}
+            parts = distinct(
+                [
+                    part_label(index.expressions[-1 - i]) if i < 0 else other.columns[i].name
+                    for i in index.columns
+                ]
+            )
+            name = fresh_name([table.name, *parts], "idx", lambda n, u=used: n in u or taken(n))
+            made = replace(
+                index,
+                name=name,
+                columns=tuple(place.get(i, i) for i in index.columns),
+                include=tuple(place[i] for i in index.include),
+                tree=session.engine.new_tree(transaction_of(session), int_keys=False),
+            )
+            table = replace(table, indexes=(*table.indexes, made))
+    return table
 
 
 def default_constraint(table: str) -> str:

@@ -18,6 +18,7 @@ from compute.sql.catalog import (
     TableColumn,
     make_table,
 )
+from compute.sql.dialect import DIALECT
 from compute.sql.environment import creation_schema
 from compute.sql.filling import assigned
 from compute.sql.mistakes import SyntaxMistake, not_supported
@@ -100,6 +101,8 @@ class Definitions:
     checks: list[CheckText] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
     generated: list[Generated] = field(default_factory=list)
+    # Tables whose indexes are wanted too.
+    like: list[Table] = field(default_factory=list)
 
 
 def read(trees: list[Any], table: str) -> Definitions:
@@ -215,7 +218,7 @@ def _identity_options(tree: Any) -> dict[str, int | None]:
 
 def sql_text(tree: Any) -> str:
     """An expression as it is kept."""
-    return str(tree.sql(dialect="postgres"))
+    return str(tree.sql(dialect=DIALECT))
 
 
 def key_names(tree: Any) -> list[str]:

@@ -46,6 +46,30 @@ def _json(kind: Any) -> Any:
 
 
 _POSTGRES: Final[Any] = Postgres.Parser
+_GENERATOR: Final[Any] = Postgres.Generator
+# Not functions, but words of the grammar.
+_UPPER: Final = frozenset(
+    {"COALESCE", "NULLIF", "GREATEST", "LEAST", "EXTRACT", "CURRENT_TIMESTAMP"}
+)
+
+
+# What PostgreSQL calls the types that sqlglot has short names for.
+_LONG: Final = {
+    "int": "integer", "decimal": "numeric", "varchar": "character varying", "char": "character",
+    "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone",
+    "float": "double precision", "time": "time without time zone", "bool": "boolean",
+}  # fmt: skip
+
+
+def _type_name(written: str) -> str:
+    word, bracket, rest = written.partition("(")
+    name, array, more = word.partition("[")
+    long = _LONG.get(name, name)
+    if bracket and " with" in long:
+        # timestamp(3) with time zone
+        first, _, tail = long.partition(" ")
+        return f"{first}({rest.partition(')')[0]}) {tail}"
+    return long + array + more + bracket + rest
 
 
 class Dialect(Postgres):
@@ -80,6 +104,28 @@ class Dialect(Postgres):
             TokenType.AT_QMARK: _operator("@?"),
             TokenType.CARET_AT: _operator("^@"),
         }
+
+    class Generator(_GENERATOR):  # type: ignore[misc]
+        """Writes what is kept of an expression as PostgreSQL would show it."""
+
+        def normalize_func(self, name: str) -> str:
+            return name.upper() if name.upper() in _UPPER else name.lower()
+
+        def cast_sql(self, expression: Any, safe_prefix: str | None = None) -> str:
+            inner = self.sql(expression, "this")
+            if not isinstance(expression.this, (exp.Literal, exp.Paren, exp.Anonymous, exp.Column)):
+                inner = f"({inner})"
+            return f"{inner}::{_type_name(self.sql(expression, 'to').lower())}"
+
+        def not_sql(self, expression: Any) -> str:
+            inner = expression.this
+            if isinstance(inner, (exp.Is, exp.In, exp.Between)):
+                word = {exp.Is: "IS", exp.In: "IN", exp.Between: "BETWEEN"}[type(inner)]
+                left, found, right = self.sql(inner).partition(f" {word} ")
+                if found and left == self.sql(inner, "this"):
+                    place = f"IS NOT {right}" if word == "IS" else f"NOT {word} {right}"
+                    return f"{left} {place}"
+            return str(super().not_sql(expression))
 
 
 DIALECT: Final[Any] = Dialect

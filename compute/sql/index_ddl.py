@@ -6,14 +6,14 @@ the table wait until the transaction ends; readers do not.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
 
 from compute.sql import ddl, definitions
-from compute.sql.catalog import Index, Table
-from compute.sql.indexes import check_columns
+from compute.sql.catalog import KEY_COLUMNS_MAX, Index, Table
+from compute.sql.index_parts import check_parts, distinct, part_label
 from compute.sql.mistakes import SyntaxMistake, not_supported
 from compute.sql.plan import Plan, SessionLike
 from compute.sql.rebuild import AlterBound, fill_index
@@ -34,27 +34,20 @@ def plan_create_index(tree: Any) -> Plan:
     using = parameters.args.get("using")
     if using is not None and using.name.lower() not in ("btree", "hash"):
         raise not_supported(f"access method {using.name.lower()}", hint="Use btree.")
-    for key, what, hint in (
-        ("where", "a partial index", "An index without WHERE serves the same queries."),
-        ("include", "INCLUDE", "Name the columns at the end of the key."),
-    ):
-        if parameters.args.get(key):
-            raise not_supported(what, hint=hint)
-    wanted: list[str] = []
+    key = Key()
     for item in parameters.args.get("columns") or ():
-        inner = item.this if isinstance(item, exp.Ordered) else item
-        if not isinstance(inner, exp.Column):
-            raise not_supported(
-                "an index on an expression", hint="Store its value in a column, and index that one."
-            )
-        wanted.append(identifier(inner.this))
-    if not wanted:
+        _add_part(key, item)
+    if not key.parts:
         raise SyntaxMistake("syntax error in CREATE INDEX")
+    where = parameters.args.get("where")
+    if where is not None:
+        key.where = definitions.sql_text(where.this)
+    key.include = [identifier(item) for item in parameters.args.get("include") or ()]
     unique, if_not_exists = bool(tree.args.get("unique")), bool(tree.args.get("exists"))
 
     async def action(session: SessionLike) -> str:
         await create_index(
-            session, name, given, wanted, unique=unique, constraint=False, quiet=if_not_exists
+            session, name, given, key, unique=unique, constraint=False, quiet=if_not_exists
         )
         return "CREATE INDEX"
 
@@ -66,18 +59,47 @@ def plan_create_index(tree: Any) -> Plan:
     )
 
 
+@dataclass(slots=True)
+class Key:
+    """What an index is of, as it is written: names of columns, or texts of expressions."""
+
+    # (name, text, indoption), either of the first two.
+    parts: list[tuple[str | None, str | None, int]] = field(default_factory=list)
+    where: str | None = None
+    include: list[str] = field(default_factory=list)
+
+
+def _add_part(key: Key, item: Any) -> None:
+    options, inner = 0, item
+    if isinstance(item, exp.Ordered):
+        inner = item.this
+        descending = bool(item.args.get("desc"))
+        first = item.args.get("nulls_first")
+        options = descending + 2 * (descending if first is None else bool(first))
+    while isinstance(inner, (exp.Opclass, exp.Collate)):
+        if isinstance(inner, exp.Collate) and inner.expression.name.upper() not in ("C", "POSIX"):
+            raise not_supported(f'collation "{inner.expression.name}"', hint='Use COLLATE "C".')
+        inner = inner.this
+    while isinstance(inner, exp.Paren):
+        inner = inner.this
+    if isinstance(inner, exp.Column) and not inner.args.get("table"):
+        key.parts.append((identifier(inner.this), None, options))
+    else:
+        key.parts.append((None, definitions.sql_text(inner), options))
+
+
 async def create_index(
     session: SessionLike,
     name: definitions.Name,
     given: str | None,
-    wanted: list[str],
+    key: Key,
     *,
     unique: bool,
     constraint: bool,
     quiet: bool = False,
 ) -> None:
     """Add an index to a table and fill it. ``quiet``: IF NOT EXISTS."""
-    found = await retried(_prepared, session, name, given, wanted, unique, constraint, quiet)
+    found = await retried(_prepared, session, name, given, key, unique, constraint, quiet)
     if found is not None:
         ddl.store(session, await fill_index(session, found, len(found.indexes) - 1))
 
@@ -86,7 +108,7 @@ def _prepared(
     session: SessionLike,
     name: definitions.Name,
     given: str | None,
-    wanted: list[str],
+    key: Key,
     unique: bool,
     constraint: bool,
     quiet: bool,
@@ -102,14 +124,33 @@ def _prepared(
             session.notice("NOTICE", "42P07", f'relation "{given}" already exists, skipping')
             return None
         raise CallerMistake(f'relation "{given}" already exists', sqlstate="42P07")
-    for column in wanted:
+    names = [column.name for column in table.columns]
+    for column in [*(column for column, _, _ in key.parts if column is not None), *key.include]:
         if column not in table.index:
             raise CallerMistake(f'column "{column}" does not exist', sqlstate="42703")
-    columns = definitions.key_columns(wanted, [column.name for column in table.columns], "index")
-    check_columns(table, columns)
+    if len(key.parts) > KEY_COLUMNS_MAX:
+        raise CallerMistake(
+            f"cannot use more than {KEY_COLUMNS_MAX} columns in an index", sqlstate="54011"
+        )
+    columns: list[int] = []
+    expressions: list[str] = []
+    labels: list[str] = []
+    for part, source, _ in key.parts:
+        if part is not None:
+            columns.append(table.index[part])
+            labels.append(part)
+        elif source is not None:
+            expressions.append(source)
+            columns.append(-len(expressions))
+            labels.append(part_label(source))
     taken = ddl.taken_by(catalog, table.schema, definitions.own_names(table))
     word = "key" if constraint else "idx"
-    made = given or definitions.fresh_name([table.name, *wanted], word, taken)
+    made = given or definitions.fresh_name([table.name, *distinct(labels)], word, taken)
     tree = session.engine.new_tree(ddl.transaction_of(session), int_keys=False)
-    index = Index(made, columns, unique=unique, constraint=constraint, tree=tree)
+    index = Index(
+        made, tuple(columns), unique, constraint, tree, tuple(expressions), key.where,
+        tuple(options for _, _, options in key.parts),
+        tuple(names.index(column) for column in key.include),
+    )  # fmt: skip
+    check_parts(table, index)
     return replace(table, indexes=(*table.indexes, index))

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from compute.sql.catalog import ENCODER_NAMES, Index, Table
 from compute.sql.expressions import Emitter
+from compute.sql.index_parts import bound, condition, is_plain, part_names, parts, touched
 from compute.sql.mistakes import duplicate_key, named, not_supported
 from compute.sql.types import NUMERIC, to_text
 from polarless.errors import CallerMistake
@@ -39,15 +40,15 @@ def check_columns(table: Table, columns: tuple[int, ...]) -> None:
 def values_of(table: Table, key: bytes, index: Index) -> list[str]:
     """The values of an entry's key, printed for an error's DETAIL."""
     return [
-        to_text(value, column.type, column.typmod)
-        for value, column in zip(keycode.decode(key), (table.columns[i] for i in index.columns))
+        to_text(value, node.type, node.typmod)
+        for value, node in zip(keycode.decode(key), parts(table, index))
     ]
 
 
 def raise_duplicate_entry(table: Table, number: int, key: bytes) -> None:
     """23505 of a unique index."""
     index = table.indexes[number]
-    names = tuple(table.columns[i].name for i in index.columns)
+    names = part_names(table, index)
     error = duplicate_key(index.name, names, values_of(table, key, index))
     raise named(error, table.schema, table.name)
 
@@ -77,14 +78,33 @@ def loaded(table: Table, index: int, out: Emitter) -> str:
 
 
 def emit_entry(out: Emitter, table: Table, number: int, sources: list[str], name: str) -> None:
-    """``name`` = the key of an index's entry; ``key`` is the row's. ``sources`` by column."""
+    """``name`` = the key of an index's entry; ``key`` is the row's. ``sources`` by column.
+
+    Expressions are computed of ``r``. A row that a partial index has no entry for: None.
+    """
     index = table.indexes[number]
-    parts, nullable = [], []
-    for column_index in index.columns:
-        column = table.columns[column_index]
-        encoder = ENCODER_NAMES[column.type.family]
-        source = sources[column_index]
-        if column.not_null:
+    where = condition(table, index)
+    if where is None:
+        _emit_entry(out, table, number, sources, name)
+        return
+    out.line(f"{name} = None")
+    with out.block(f"if {where.emit(out)} is True"):
+        _emit_entry(out, table, number, sources, name)
+
+
+def _emit_entry(out: Emitter, table: Table, number: int, sources: list[str], name: str) -> None:
+    index = table.indexes[number]
+    parts, nullable, families = [], [], []
+    for position in index.columns:
+        if position >= 0:
+            column = table.columns[position]
+            family, known, source = column.type.family, column.not_null, sources[position]
+        else:
+            node = bound(table, index.expressions[-1 - position])
+            family, known, source = node.type.family, not node.nullable, node.emit(out)
+        families.append(family)
+        encoder = ENCODER_NAMES[family]
+        if known:
             parts.append(f"{encoder}({source})")
         else:
             parts.append(f"(encode_null if {source} is None else {encoder}({source}))")
@@ -96,7 +116,7 @@ def emit_entry(out: Emitter, table: Table, number: int, sources: list[str], name
     elif nullable:
         tests = " or ".join(f"{source} is None" for source in nullable)
         out.line(f"if {tests}: {name} += {row_key}")
-    if any(table.columns[i].type.family in ("text", "bytea", "numeric") for i in index.columns):
+    if any(family in ("text", "bytea", "numeric") for family in families):
         out.names |= {"too_long_entry": too_long_entry, "table": table}
         out.line(f"if len({name}) > {KEY_BYTES_MAX}: raise too_long_entry(table, {number}, {name})")
 
@@ -111,12 +131,15 @@ def _names(out: Emitter, table: Table, number: int) -> str:
 
 
 def emit_new_entries(out: Emitter, table: Table, sources: list[str]) -> None:
-    """Keys ``x<n>`` of a new row's entries; unique ones are locked and looked up, as ``e<n>``."""
+    """Keys ``x<n>`` of ``row``'s entries; unique ones are locked and looked up, as ``e<n>``."""
+    if not all(map(is_plain, table.indexes)):
+        out.line("r = row")
     for number, index in enumerate(table.indexes):
         tree = _names(out, table, number)
         emit_entry(out, table, number, sources, f"x{number}")
         if index.unique:
-            out.line(f"e{number} = txn.lock_and_get({tree}, x{number})")
+            test = "" if index.where is None else f"None if x{number} is None else "
+            out.line(f"e{number} = {test}txn.lock_and_get({tree}, x{number})")
 
 
 def emit_refuse_duplicates(out: Emitter, table: Table, but: set[int] | None = None) -> None:
@@ -131,7 +154,12 @@ def emit_put_entries(out: Emitter, table: Table) -> None:
     if table.indexes:
         out.line("entry = pack_row(key)")
     for number in range(len(table.indexes)):
-        out.line(f"txn.put(itree{number}, x{number}, entry)")
+        out.line(f"{_known(table, number, 'x')}txn.put(itree{number}, x{number}, entry)")
+
+
+def _known(table: Table, number: int, letter: str) -> str:
+    """``if`` there is an entry: of a partial index there may be none."""
+    return "" if table.indexes[number].where is None else f"if {letter}{number} is not None: "
 
 
 def concerned(table: Table, columns: set[int] | None) -> list[int]:
@@ -139,7 +167,7 @@ def concerned(table: Table, columns: set[int] | None) -> list[int]:
     return [
         number
         for number, index in enumerate(table.indexes)
-        if columns is None or columns & set(index.columns)
+        if columns is None or columns & touched(table, index)
     ]
 
 
@@ -150,7 +178,7 @@ def emit_old_entries(out: Emitter, table: Table, numbers: list[int]) -> None:
         tree = _names(out, table, number)
         emit_entry(out, table, number, sources, f"o{number}")
         if table.indexes[number].unique:
-            out.line(f"txn.lock_and_get({tree}, o{number})")
+            out.line(f"{_known(table, number, 'o')}txn.lock_and_get({tree}, o{number})")
 
 
 def emit_changed_entries(out: Emitter, table: Table, numbers: list[int]) -> None:
@@ -160,26 +188,28 @@ def emit_changed_entries(out: Emitter, table: Table, numbers: list[int]) -> None
         tree = _names(out, table, number)
         emit_entry(out, table, number, sources, f"x{number}")
         if table.indexes[number].unique:
+            some = "" if table.indexes[number].where is None else f"x{number} is not None and "
+            taken = f"txn.lock_and_get({tree}, x{number}) is not None"
             out.line(
-                f"if x{number} != o{number} and txn.lock_and_get({tree}, x{number}) is not None: "
+                f"if {some}x{number} != o{number} and {taken}: "
                 f"raise_duplicate_entry(table, {number}, x{number})"
             )
 
 
-def emit_move_entries(out: Emitter, numbers: list[int]) -> None:
+def emit_move_entries(out: Emitter, table: Table, numbers: list[int]) -> None:
     """Write what became of the entries of a changed row."""
     if numbers:
         out.line("entry = pack_row(key)")
     for number in numbers:
         with out.block(f"if x{number} != o{number}"):
-            out.line(f"txn.put(itree{number}, o{number}, None)")
-            out.line(f"txn.put(itree{number}, x{number}, entry)")
+            out.line(f"{_known(table, number, 'o')}txn.put(itree{number}, o{number}, None)")
+            out.line(f"{_known(table, number, 'x')}txn.put(itree{number}, x{number}, entry)")
 
 
-def emit_drop_entries(out: Emitter, numbers: list[int]) -> None:
+def emit_drop_entries(out: Emitter, table: Table, numbers: list[int]) -> None:
     """The row is gone, and its entries with it."""
     for number in numbers:
-        out.line(f"txn.put(itree{number}, o{number}, None)")
+        out.line(f"{_known(table, number, 'o')}txn.put(itree{number}, o{number}, None)")
 
 
 def entry_row(entry: Any) -> Any:

@@ -251,6 +251,9 @@ def comparable(symbol: str, left: Node, right: Node) -> tuple[Node, Node]:
     left, right = _resolve_pair(left, right)
     if left.type is right.type:
         return left, right
+    left, right = _reg_as_oid(left, right), _reg_as_oid(right, left)
+    if left.type is right.type:
+        return left, right
     if CHAR in (left.type, right.type) and {left.type, right.type} <= {CHAR, *STRINGS}:
         return _as_text(left), _as_text(right)
     wide = _wider(left, right)
@@ -266,6 +269,13 @@ def comparable(symbol: str, left: Node, right: Node) -> tuple[Node, Node]:
             later = TIMESTAMPTZ if TIMESTAMPTZ in (left.type, right.type) else TIMESTAMP
             return cast(left, later), cast(right, later)
     raise no_operator(symbol, left, right)
+
+
+def _reg_as_oid(node: Node, other: Node) -> Node:
+    """A regclass beside an oid or number, or beside another such type, is an oid."""
+    if node.type.family != "reg" or other.type.family not in ("int", "reg"):
+        return node
+    return Retyped(node, OID)
 
 
 def _as_text(node: Node) -> Node:
@@ -564,7 +574,7 @@ def common_type(nodes: list[Node], what: str) -> SqlType:
         elif kind in STRINGS and best in STRINGS:
             # The first one stays, but for a name, which the others become and which becomes none.
             best = kind if kind is NAME and best is not TEXT else best
-        elif OID in (kind, best) and {kind, best} <= {INT2, INT4, INT8, OID}:
+        elif {kind.family, best.family} <= {"int", "reg"}:
             best = OID
         elif kind.family in ("time", "date") and best.family in ("time", "date"):
             order = (DATE, TIMESTAMP, TIMESTAMPTZ)

@@ -19,7 +19,8 @@ from compute.buffer.waits import Suspend, resumed
 from compute.sql import ddl, definitions, indexes
 from compute.sql.catalog import Table, has_int_keys, key_expression, make_table
 from compute.sql.expressions import Emitter
-from compute.sql.mistakes import duplicate_in_table
+from compute.sql.index_parts import part_names
+from compute.sql.mistakes import duplicate_in_table, named
 from compute.sql.plan import Bound, Params, Plan, RowSink, SessionLike
 from compute.sql.rowcode import base_names, compile_function
 from compute.sql.scan import ROWS_PER_STEP
@@ -205,8 +206,9 @@ async def fill_index(session: SessionLike, table: Table, number: int) -> Table:
     index = table.indexes[number]
 
     def duplicate(key: Any) -> CallerMistake:
-        names = tuple(table.columns[i].name for i in index.columns)
-        return duplicate_in_table(index.name, names, indexes.values_of(table, key, index))
+        names = part_names(table, index)
+        error = duplicate_in_table(index.name, names, indexes.values_of(table, key, index))
+        return named(error, table.schema, table.name, index.name)
 
     loader = Loader(session, int_keys=False, duplicate=duplicate)
     entries = _entries(table, number)
@@ -233,7 +235,8 @@ def _entries(table: Table, number: int) -> Callable[[Rows], Rows]:
     out.line("r = unpack(payload)")
     sources = [indexes.loaded(table, index, out) for index in range(len(table.columns))]
     indexes.emit_entry(out, table, number, sources, "x")
-    out.line("append((x, pack_row(key)))")
+    test = "" if table.indexes[number].where is None else "if x is not None: "
+    out.line(f"{test}append((x, pack_row(key)))")
     out.indent -= 1
     out.line("return rows")
     return compile_function("entries", "batch", out)

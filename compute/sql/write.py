@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from compute.sql.access import Access, choose
+from compute.sql.access import Access, choose, conjuncts_of
 from compute.sql.analytics.arrays import assign_element
 from compute.sql.binder import Binder, Parameters, Scope
 from compute.sql.casts import cast
@@ -23,6 +23,7 @@ from compute.sql.filling import (
     refuse_update,
     refuse_value,
 )
+from compute.sql.index_parts import bound, fingerprint, implied, touched
 from compute.sql.mistakes import SyntaxMistake, not_supported, unknown_column
 from compute.sql.select import (
     NotAShape,
@@ -102,7 +103,7 @@ class Update:
     def changes_order(self) -> bool:
         """Whether rows move in the index by which they are found, and could be met again."""
         index = self.access.index
-        return index is not None and bool(self._changed & set(index.columns))
+        return index is not None and bool(self._changed & touched(self.access.table, index))
 
     @property
     def _changed(self) -> set[int]:
@@ -303,14 +304,9 @@ def _conflict(
             raise CallerMistake(
                 f'constraint "{wanted}" for table "{table.name}" does not exist', sqlstate="42704"
             )
-    keys = [identifier(_bare(key)) for key in clause.args.get("conflict_keys") or ()]
+    keys = clause.args.get("conflict_keys") or ()
     if keys:
-        columns = {_column(table, key) for key in keys}
-        arbiters = {
-            n for n, i in enumerate(table.indexes) if i.unique and set(i.columns) == columns
-        }
-        if table.primary_key and set(table.primary_key) == columns:
-            arbiters.add(-1)
+        arbiters = _inferred(clause, keys, table, name, text)
         if not arbiters:
             raise CallerMistake(
                 "there is no unique or exclusion constraint matching the ON CONFLICT specification",
@@ -341,6 +337,31 @@ def _conflict(
     if where is not None:
         result.where = Binder(scope, parameters, text).condition(where.this, "WHERE")
     return result
+
+
+def _inferred(clause: Any, keys: list[Any], table: Table, name: str, text: str) -> set[int]:
+    """The unique indexes that ON CONFLICT (keys) WHERE ... describes; -1 is the primary key."""
+    columns, expressions = set(), set()
+    binder = Binder(Scope(table, name), Parameters(), text)
+    for key in keys:
+        bare = _bare(key)
+        if isinstance(bare, exp.Identifier):
+            columns.add(_column(table, identifier(bare)))
+        else:
+            expressions.add(fingerprint(binder.bind(bare)))
+    predicate = clause.args.get("index_predicate")
+    known = [] if predicate is None else conjuncts_of(binder.condition(predicate.this, "WHERE"))
+    found = {
+        number
+        for number, index in enumerate(table.indexes)
+        if index.unique
+        and {i for i in index.columns if i >= 0} == columns
+        and {fingerprint(bound(table, source)) for source in index.expressions} == expressions
+        and implied(table, index, known)
+    }
+    if not expressions and table.primary_key and set(table.primary_key) == columns:
+        found.add(-1)
+    return found
 
 
 def _bare(key: Any) -> Any:

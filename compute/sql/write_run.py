@@ -302,7 +302,7 @@ def _emit_changed_row(
     constraints.emit_foreign(out, table, parents, changed)
     indexes.emit_changed_entries(out, table, numbers)
     out.line("txn.put(tree, key, pack_row(r))")
-    indexes.emit_move_entries(out, numbers)
+    indexes.emit_move_entries(out, table, numbers)
 
 
 def _emit_assignments(out: Emitter, table: Table, assignments: list[tuple[int, Node]]) -> None:
@@ -553,7 +553,7 @@ def _emit_change(out: Emitter, found: Update, results: tuple[int, ...], *, nothi
         numbers = indexes.concerned(table, None)
         indexes.emit_old_entries(out, table, numbers)
         out.line("txn.put(tree, key, None)")
-        indexes.emit_drop_entries(out, numbers)
+        indexes.emit_drop_entries(out, table, numbers)
         return
     _emit_changed_row(out, table, found.assignments, found.parents)
 
@@ -662,7 +662,7 @@ class UpdateBound(Bound):
             sources = [indexes.loaded(table, i, out) for i in range(len(table.columns))]
             out.line(f"moved = ({key_expression(table, sources)}, pack_row(r))")
             out.line("txn.put(tree, key, None)")
-            indexes.emit_drop_entries(out, numbers)
+            indexes.emit_drop_entries(out, table, numbers)
             _emit_returning(out, found.returning, results, "append")
             if found.collects:
                 out.line("collect((before, tuple(r)))")

@@ -266,6 +266,8 @@ SCRIPT = """
 \\d book
 \\d+ author
 \\d author_pkey
+\\d parent
+\\d+ child
 \\d pg_class
 \\l
 \\du
@@ -316,5 +318,8 @@ def test_psql_runs_a_script_of_backslash_commands(filled: str) -> None:
         " name   | character varying(30) |           | not null |",
         'primary key, btree, for table "public.author"',
         'Table "pg_catalog.pg_class"',
+        'TABLE "child" CONSTRAINT "child_parent_id_fkey" FOREIGN KEY (parent_id)',
+        '"rank_is_positive" CHECK (rank > 0)',
+        '"child_parent_id_fkey" FOREIGN KEY (parent_id) REFERENCES parent(id) ON DELETE CASCADE',
     ):
         assert expected in done.stdout, expected

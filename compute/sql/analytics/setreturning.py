@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from compute.sql import numerics, scalars
 from compute.sql.analytics.carriers import Carrier
 from compute.sql.analytics.leaves import Leaf
+from compute.sql.analytics.regtypes import REG_TYPES
 from compute.sql.arraytypes import array_of
 from compute.sql.builtins import jsons, regexes, texts
 from compute.sql.builtins.signatures import Signature, loose, matching, plain
@@ -24,6 +25,7 @@ from compute.sql.types import (
     JSON,
     JSONB,
     NUMERIC,
+    OID,
     TEXT,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -125,6 +127,10 @@ def _json_columns() -> dict[str, tuple[Column, ...]]:
 
 SETS: Final[dict[str, tuple[Column, ...]]] = {
     **_json_columns(),
+    # Of tables that are no partitions, which all are.
+    "pg_partition_ancestors": (
+        Column("relid", REG_TYPES["regclass"], (plain((OID,), _list(OID), lambda table: []),)),
+    ),
     "regexp_matches": (Column("", texts.TEXTS, _of(TEXT, _matches, 2, 3)),),
     "regexp_split_to_table": (Column("", TEXT, _of(TEXT, regexes.split, 2, 3)),),
     "string_to_table": (

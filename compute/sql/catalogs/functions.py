@@ -15,6 +15,7 @@ from compute.sql.analytics.leaves import current
 from compute.sql.arraytypes import ARRAYS
 from compute.sql.casts import cast
 from compute.sql.catalogs import objects
+from compute.sql.catalogs.deparse import full
 from compute.sql.catalogs.objects import quote
 from compute.sql.expressions import Const, Node, Retyped, SessionCall
 from compute.sql.types import (
@@ -47,19 +48,8 @@ def _format_type(session: Any, oid: int | None, typmod: int | None) -> str | Non
 
 
 def _expr(session: Any, text: str | None, *rest: Any) -> str | None:
-    if text is None or rest[1:] != (True,):
-        return text
-    return _bare(text)
-
-
-def _bare(text: str) -> str:
-    """Without the parentheses around it, if there are any."""
-    depth = 0
-    for place, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if not depth:
-            return text[1:-1] if place and place == len(text) - 1 else text
-    return text
+    # As it is kept, it is pretty.
+    return text if text is None or rest[1:] == (True,) else full(text)
 
 
 def _index_text(session: Any, oid: int, column: int = 0, pretty: bool = False) -> str | None:
@@ -67,16 +57,19 @@ def _index_text(session: Any, oid: int, column: int = 0, pretty: bool = False) -
     if index is None:
         return None
     if column:
+        place = column - 1 - len(index.columns)
+        if 0 <= place < len(index.include):
+            return quote(index.table.columns[index.include[place]][0])
         inside = 0 < column <= len(index.columns)
-        return quote(index.table.columns[index.columns[column - 1]][0]) if inside else ""
-    return objects.index_text(index)
+        return objects.index_part(index, column - 1) if inside else ""
+    return objects.index_text(index, pretty=pretty)
 
 
 def _constraint_text(session: Any, oid: int, pretty: bool = False) -> str | None:
     found = objects.of(current).constraints.get(oid)
-    if found is None or found.kind != "c" or not pretty:
-        return None if found is None else found.text
-    return f"CHECK ({_bare(found.text.removeprefix('CHECK (').removesuffix(')'))})"
+    if found is None:
+        return None
+    return found.text if found.kind != "c" or not pretty else f"CHECK ({found.source})"
 
 
 def _user(session: Any, oid: int) -> str:

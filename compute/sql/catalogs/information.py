@@ -8,6 +8,7 @@ from typing import Any, Final
 from compute.sql.analytics.leaves import current
 from compute.sql.arraytypes import ArrayType
 from compute.sql.catalog import GENERATED
+from compute.sql.catalogs.deparse import full
 from compute.sql.catalogs.objects import Constraint, Objects, Relation, owner
 from compute.sql.catalogs.pg import default_text, type_modifier, type_name
 from compute.sql.catalogs.relations import Row, maker
@@ -59,7 +60,7 @@ def columns(objects: Objects, session: Any) -> Iterable[Row]:
             if identity == GENERATED:
                 row |= {
                     "is_generated": "ALWAYS",
-                    "generation_expression": row["column_default"],
+                    "generation_expression": full(row["column_default"]),
                     "column_default": None,
                 }
             elif identity:
@@ -90,7 +91,7 @@ def _column(
         "table_name": relation.name,
         "column_name": name,
         "ordinal_position": number,
-        "column_default": default_text(default, kind) if default is not None else None,
+        "column_default": full(default_text(default, kind)) if default is not None else None,
         "is_nullable": "NO" if not_null else "YES",
         "data_type": "ARRAY" if isinstance(kind, ArrayType) else kind.name,
         "character_maximum_length": length,

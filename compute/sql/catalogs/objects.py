@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from compute.sql.catalog import Catalog, Sequence, Table, View
+from compute.sql.catalog import Index as StoredIndex
+from compute.sql.catalogs.deparse import full
 from compute.sql.catalogs.information_columns import INFORMATION_SCHEMA
 from compute.sql.catalogs.pg_columns import PG_CATALOG
+from compute.sql.definitions import check_columns_of
+from compute.sql.index_parts import distinct, is_plain, part, part_label, shown
 from compute.sql.types import BOOL, BY_NAME, BY_OID, INT8, SqlType
 from polarless.errors import CallerMistake
 
@@ -73,7 +77,9 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index of a table; ``columns`` count from 0."""
+    """An index of a table; ``columns`` count from 0. ``source``: what the table says of it, if it
+    is not of the primary key.
+    """
 
     oid: int
     name: str
@@ -81,6 +87,55 @@ class Index:
     columns: tuple[int, ...]
     unique: bool
     primary: bool
+    source: StoredIndex | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is of columns and all rows."""
+        return self.source is None or is_plain(self.source)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """Its expressions, as they are written in a key."""
+        return () if self.source is None else tuple(map(shown, self.source.expressions))
+
+    def part(self, place: int) -> str:
+        """A part of the key as it is written."""
+        column = self.columns[place]
+        if column >= 0:
+            return quote(self.table.columns[column][0])
+        return self.expressions[-1 - column]
+
+    def options(self) -> list[int]:
+        """indoption: 1 descending, 2 NULLs first."""
+        given = self.source.options if self.source is not None else ()
+        return list(given) or [0] * len(self.columns)
+
+    @property
+    def include(self) -> tuple[int, ...]:
+        """The columns of INCLUDE."""
+        return self.source.include if self.source is not None else ()
+
+    def parts(self) -> list[tuple[str, SqlType, int]]:
+        """Name, type and modifier of each part and each included column."""
+        labels = []
+        table = self.table.table
+        for column in self.columns:
+            if column >= 0:
+                labels.append(self.table.columns[column][0])
+            else:
+                assert self.source is not None
+                labels.append(part_label(self.source.expressions[-1 - column]))
+        found = []
+        for name, column in zip(distinct(labels), self.columns):
+            if column >= 0:
+                _, kind, typmod, _, _ = self.table.columns[column]
+                found.append((name, kind, typmod))
+            else:
+                assert self.source is not None and table is not None
+                node = part(table, self.source, column)
+                found.append((name, node.type, node.typmod))
+        return found + [self.table.columns[i][:3] for i in self.include]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +152,8 @@ class Constraint:
     other: Relation | None = None
     other_columns: tuple[int, ...] = ()
     actions: tuple[str, str] = ("a", "a")
+    # Of a CHECK: its condition.
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -198,12 +255,21 @@ def _add_table(found: Objects, table: Table) -> None:
             _add_unique(found, relation, index.name, index.columns, "u")
             continue
         oid = made_oid("index", table.schema, table.name, index.name)
-        made = Index(oid, index.name, relation, index.columns, index.unique, primary=False)
+        made = Index(oid, index.name, relation, index.columns, index.unique, False, index)
         _add_index(found, made)
     for check in table.checks:
         oid = made_oid("constraint", table.schema, table.name, check.name)
-        text = f"CHECK (({check.text}))"
-        found.constraints[oid] = Constraint(oid, check.name, "c", relation, (), text)
+        names = check_columns_of(check.text)
+        columns = tuple(table.index[name] for name in names if name in table.index)
+        text = f"CHECK ({_in_parentheses(check.text)})"
+        found.constraints[oid] = Constraint(
+            oid, check.name, "c", relation, columns, text, source=check.text
+        )
+
+
+def _in_parentheses(text: str) -> str:
+    made = full(text)
+    return made if made.startswith("(") and made.endswith(")") else f"({made})"
 
 
 def _add_unique(
@@ -251,7 +317,10 @@ def _add_foreign_keys(found: Objects, table: Table) -> None:
             (
                 i
                 for i in found.indexes.values()
-                if i.table is other and i.unique and set(i.columns) == set(key.other_columns)
+                if i.table is other
+                and i.unique
+                and i.is_plain
+                and set(i.columns) == set(key.other_columns)
             ),
             None,
         )
@@ -292,19 +361,35 @@ def _add_view(found: Objects, catalog: Catalog, view: View) -> None:
 
 def _add_index(found: Objects, index: Index) -> None:
     found.indexes[index.oid] = index
-    columns = tuple(
-        (name, kind, typmod, False, None)
-        for name, kind, typmod, _, _ in (index.table.columns[i] for i in index.columns)
-    )
+    columns = tuple((name, kind, typmod, False, None) for name, kind, typmod in index.parts())
     found.add(Relation(index.oid, index.table.schema, index.name, "i", columns))
 
 
-def index_text(index: Index) -> str:
+def index_text(index: Index, *, pretty: bool = False) -> str:
     """As pg_get_indexdef prints it."""
-    columns = ", ".join(quote(index.table.columns[i][0]) for i in index.columns)
     table = f"{quote(index.table.schema)}.{quote(index.table.name)}"
     unique = "UNIQUE " if index.unique else ""
-    return f"CREATE {unique}INDEX {quote(index.name)} ON {table} USING btree ({columns})"
+    columns = ", ".join(
+        index_part(index, place, pretty=pretty) + _ORDERS[option]
+        for place, option in enumerate(index.options())
+    )
+    text = f"CREATE {unique}INDEX {quote(index.name)} ON {table} USING btree ({columns})"
+    if index.include:
+        names = ", ".join(quote(index.table.columns[i][0]) for i in index.include)
+        text += f" INCLUDE ({names})"
+    if index.source is not None and index.source.where is not None:
+        where = index.source.where
+        text += f" WHERE {where if pretty else full(where)}"
+    return text
+
+
+_ORDERS: Final = ("", " DESC NULLS LAST", " NULLS FIRST", " DESC")
+
+
+def index_part(index: Index, place: int, *, pretty: bool = True) -> str:
+    """A part of the key; not pretty, an operation is in two pairs of parentheses."""
+    found = index.part(place)
+    return f"({full(found[1:-1])})" if found.startswith("(") and not pretty else found
 
 
 # ------------------------------------------------------------------------- of the statement at hand

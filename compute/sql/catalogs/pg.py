@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
@@ -153,16 +152,10 @@ def defaults(objects: Objects, session: Any) -> Iterable[Row]:
                 }
 
 
-# An operator outside of strings and parentheses, roughly: what PostgreSQL puts in parentheses.
-_OPERATION: Final = re.compile(r"^[^'\"()]*\s(?:[-+*/%]|\|\|)\s")
-
-
 def default_text(default: str, kind: SqlType) -> str:
     """A column's default as pg_get_expr prints it: a literal with its type."""
     if default in ("TRUE", "FALSE"):
         return default.lower()
-    if _OPERATION.search(default):
-        return f"({default})"
     if default.startswith("'") and default.endswith("'"):
         return f"{default}::{'bpchar' if kind is BPCHAR else kind.name}"
     return default
@@ -220,11 +213,12 @@ def _type(kind: SqlType) -> Row:
 @maker("pg_catalog", "pg_index")
 def indexes(objects: Objects, session: Any) -> Iterable[Row]:
     for index in objects.indexes.values():
-        kinds = [index.table.columns[i][1] for i in index.columns]
+        kinds = [kind for _, kind, _ in index.parts()][: len(index.columns)]
+        expressions, where = index.expressions, index.source and index.source.where
         yield {
             "indexrelid": index.oid,
             "indrelid": index.table.oid,
-            "indnatts": len(index.columns),
+            "indnatts": len(index.columns) + len(index.include),
             "indnkeyatts": len(index.columns),
             "indisunique": index.unique,
             "indisprimary": index.primary,
@@ -232,10 +226,12 @@ def indexes(objects: Objects, session: Any) -> Iterable[Row]:
             "indisvalid": True,
             "indisready": True,
             "indislive": True,
-            "indkey": [i + 1 for i in index.columns],
+            "indkey": [max(i + 1, 0) for i in (*index.columns, *index.include)],
             "indcollation": [collation_of(kind) for kind in kinds],
             "indclass": [made_oid("opclass", type_name(kind)) for kind in kinds],
-            "indoption": [0] * len(index.columns),
+            "indoption": index.options(),
+            "indexprs": ", ".join(expressions) if expressions else None,
+            "indpred": where,
         }
 
 

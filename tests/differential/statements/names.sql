@@ -50,9 +50,7 @@ delete from t1 using t2 where t1.a = t2.a and t2.d > 18 returning t1.*, t2.b;
 with d as (delete from t1 where a = 9 returning *) insert into t1 select a + 10, b, c from d returning *;
 with u as (update t1 set c = 0 where a = 2 returning a) select count(*) from u;
 create table gen(a int, b int generated always as (a * 2) stored);
--- differs: indexes on expressions are not built
 create index on t1 (lower(b));
--- differs: partial indexes are not built
 create unique index on t1 (b) where c > 0;
 -- differs: enums are not built
 create type mood as enum ('sad', 'ok', 'happy');
