@@ -98,7 +98,7 @@ class RelayLink(asyncio.Protocol):
                         session.take(cycle, payload)
                 else:
                     self._control(number, cycle, kind, payload)
-        except RemoteProtocolError as error:
+        except PolarlessError as error:
             log.warning("proxy %s: %s", self.name, error)
             self.abort()
         finally:
@@ -108,30 +108,31 @@ class RelayLink(asyncio.Protocol):
 
     def _control(self, number: int, cycle: int, kind: int, payload: bytes) -> None:
         if kind == wire.OPEN:
-            self._open(number, wire.unpack(payload))
+            self._open(number, wire.fields(payload, pid=int, key=bytes, base=int))
             return
         if kind == wire.CANCEL:
-            fields = wire.unpack(payload)
+            fields = wire.fields(payload, pid=int, key=bytes)
             self._server.cancel(fields["pid"], fields["key"])
             return
         if kind == wire.VERDICT:
-            self._server.spawn(self._verdict(wire.unpack(payload)))
+            asked = wire.fields(payload, id=int, xid=int, from_lsn=int)
+            self._server.spawn(self._verdict(asked))
             return
         if kind == wire.REPLAY and number == 0:
-            self._adopt(wire.unpack(payload)["snapshots"])
+            self._adopt(wire.positions(wire.fields(payload)["snapshots"]))
             return
         session = self.sessions.get(number)
         if session is None:
             return
         if kind == wire.REPLAY:
-            fields = wire.unpack(payload)
-            session.replay_next = fields["snapshots"]
+            fields = wire.fields(payload, snapshots=list, start_us=int)
+            session.replay_next = wire.positions(fields["snapshots"])
             session.start_us = fields["start_us"]
         elif kind == wire.DOOM:
-            session.doom_next = payload.decode()
+            session.doom_next = payload.decode("utf-8", "replace")
         elif kind == wire.SETTINGS:
             if session.session is not None:
-                session.session.settings.restore(wire.unpack(payload))
+                session.session.settings.restore(wire.texts(wire.unpack(payload)))
                 session.settings_version = session.session.settings.version
         elif kind == wire.PAUSE:
             session.protocol.pause_writing()
@@ -143,20 +144,26 @@ class RelayLink(asyncio.Protocol):
             raise RemoteProtocolError(f"a frame of kind {kind}")
 
     def _open(self, number: int, fields: dict[str, Any]) -> None:
-        transport = Relayed(self, number, fields["base"], fields.get("peer") or "?")
+        startup, parameters, settings = fields.get("startup"), {}, {}
+        if type(startup) is not bytes:
+            parameters = wire.texts(fields.get("resume"))
+            settings = wire.texts(fields.get("settings"))
+        if number in self.sessions or not (startup or "user" in parameters):
+            raise RemoteProtocolError(f"session {number} is open, or nobody says who comes")
+        transport = Relayed(self, number, fields["base"], str(fields.get("peer") or "?"))
         transport.identity = (fields["pid"], fields["key"])
         self.sessions[number] = transport
-        if "startup" in fields:
-            self._server.greet(transport, fields["startup"])
+        if startup:
+            self._server.greet(transport, startup)
             return
         try:
-            session = self._server.resume(transport, fields["resume"])
+            session = self._server.resume(transport, parameters)
         except PolarlessError as error:
             log.warning("a session of proxy %s cannot go on here: %s", self.name, error)
             transport.lost()
             return
         transport.resumed()
-        session.settings.restore(fields["settings"])
+        session.settings.restore(settings)
         if self._server.engine.log is not None:
             # Its last commit was no later.
             session.last_commit_lsn = self._server.engine.log.durable

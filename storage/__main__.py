@@ -29,7 +29,7 @@ from polarless.net.system import run, system_world
 from storage.backends.log_files import LogFiles
 from storage.backends.page_lmdb import PageLmdb
 from storage.backends.worker import Worker
-from storage.engine import Engine, examine_both
+from storage.engine import EXIT_DISK_FAILED, Engine, examine_both
 from storage.node import StorageNode
 
 log = logging.getLogger("storage")
@@ -131,6 +131,9 @@ def start() -> int:
         if error.hint:
             log.error("hint: %s", error.hint)
         return 1
+    except OSError as error:
+        log.error("storage cannot start: its disk failed: %s", error)
+        return EXIT_DISK_FAILED
 
 
 if __name__ == "__main__":

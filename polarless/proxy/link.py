@@ -205,9 +205,9 @@ class Link:
                     if backend is not None:
                         backend.on_data(cycle, flag, payload)
                 elif kind == wire.HELLO:
-                    self._hello(wire.unpack(payload))
+                    self._hello(wire.fields(payload, writable=bool, epoch=int, lsn=int))
                 elif kind == wire.VERDICT:
-                    fields = wire.unpack(payload)
+                    fields = wire.fields(payload, id=int, state=str, lsn=int, note=bytes)
                     waiter = self._verdicts.get(fields["id"])
                     if waiter is not None and not waiter.done():
                         waiter.set_result(fields)

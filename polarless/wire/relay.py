@@ -110,28 +110,38 @@ class Frame(NamedTuple):
 class FrameBuffer:
     """Cuts a stream into frames. A payload in one piece is never copied twice."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_rest", "_wanted")
 
-    def __init__(self, rest: bytes = b"") -> None:
-        self._rest = rest
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        # How many bytes the first frame in ``_rest`` has, as far as that is known.
+        self._wanted = 0
 
     def take(self, data: bytes) -> Iterator[Frame]:
         """The frames that are whole now. Raises `RemoteProtocolError` for an impossible length."""
-        if self._rest:
-            data = self._rest + data
+        rest = self._rest
+        if rest:
+            rest += data
+            if len(rest) < self._wanted:
+                return
+            data = bytes(rest)
+            rest.clear()
         position, end = 0, len(data)
         unpack = HEADER.unpack_from
+        self._wanted = HEADER_BYTES
         while end - position >= HEADER_BYTES:
             size, session, cycle, kind, flag = unpack(data, position)
             if size > PAYLOAD_BYTES_MAX:
                 raise RemoteProtocolError(f"relay: a frame of {size} bytes")
             stop = position + HEADER_BYTES + size
             if stop > end:
+                self._wanted = HEADER_BYTES + size
                 break
             payload = data[position + HEADER_BYTES : stop]
             position = stop
             yield Frame(session, cycle, kind, flag, payload)
-        self._rest = data[position:] if position else data
+        if position < end:
+            rest += data[position:] if position else data
 
 
 def frame(
@@ -151,8 +161,35 @@ def unpack(payload: bytes) -> Any:
     """Raises `RemoteProtocolError`."""
     try:
         return msgpack.unpackb(payload, use_list=True, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"relay: a payload cannot be decoded: {error}") from None
+
+
+def fields(payload: bytes, **types: type) -> dict[str, Any]:
+    """A payload that is a map with at least these fields. Raises `RemoteProtocolError`."""
+    found = unpack(payload)
+    if type(found) is not dict:
+        raise RemoteProtocolError("relay: a payload is no map")
+    for name, wanted in types.items():
+        if type(found.get(name)) is not wanted:
+            raise RemoteProtocolError(f"relay: field {name!r} is not {wanted.__name__}")
+    return found
+
+
+def texts(value: Any) -> dict[str, str]:
+    """A map of names to texts. Raises `RemoteProtocolError`."""
+    if type(value) is not dict or not all(
+        type(one) is str for pair in value.items() for one in pair
+    ):
+        raise RemoteProtocolError("relay: no map of texts")
+    return value
+
+
+def positions(value: Any) -> list[int]:
+    """A list of numbers that are not negative. Raises `RemoteProtocolError`."""
+    if type(value) is not list or not all(type(one) is int and one >= 0 for one in value):
+        raise RemoteProtocolError("relay: no list of numbers")
+    return value
 
 
 def hello_packet(cluster: bytes, name: str) -> bytes:

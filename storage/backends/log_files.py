@@ -26,6 +26,7 @@ _SUFFIX = ".log"
 _NEW = ".new"
 # The kernel takes at most 1024 pieces at once.
 _PIECES_MAX = 512
+_SETTLE_BYTES = 4 * 1024 * 1024
 
 
 class LogFiles:
@@ -97,6 +98,20 @@ class LogFiles:
     def sync(self) -> None:
         if self._newest is not None:
             os.fdatasync(self._newest[1])
+
+    def settle(self, segment: int, offset: int) -> None:
+        path = self._path(segment)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            while offset < size:
+                data = os.pread(fd, _SETTLE_BYTES, offset)
+                with _room(f"settle segment {segment}"):
+                    offset += _write_all(fd, [data], offset)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _sync_folder(self._folder)
 
     def cut(self, segment: int, byte_count: int) -> None:
         if self._newest is not None and self._newest[0] == segment:

@@ -87,6 +87,10 @@ class MemoryLog:
             newest = max(self.contents)
             self._durable[newest] = len(self.contents[newest])
 
+    def settle(self, segment: int, offset: int) -> None:
+        self.faults.sync_or_fail()
+        self._durable[segment] = len(self.contents[segment])
+
     def cut(self, segment: int, byte_count: int) -> None:
         del self.contents[segment][byte_count:]
         self._durable[segment] = byte_count
@@ -107,13 +111,16 @@ class MemoryLog:
         self.closed = True
 
     def crash(self, *, torn_bytes: int = 0) -> MemoryLog:
-        """What is there after the process stopped, with ``torn_bytes`` of what was not synced."""
+        """What is there after the process stopped, with ``torn_bytes`` of what was not synced.
+
+        These can be read, and are not durable: the next crash may take them.
+        """
         after = MemoryLog(Faults(room_bytes=self.faults.room_bytes))
         after.state = self.state
         for start, data in self.contents.items():
             kept = min(len(data), self._durable[start] + torn_bytes)
             after.contents[start] = bytearray(data[:kept])
-            after._durable[start] = kept
+            after._durable[start] = min(kept, self._durable[start])
         return after
 
 

@@ -39,6 +39,7 @@ class PageLmdb:
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
         self._transaction: Any = None
+        self._map_is_full = False
         try:
             self._env = lmdb.open(
                 str(folder),
@@ -121,11 +122,26 @@ class PageLmdb:
 
     def grow(self) -> bool:
         assert self._transaction is None
+        # On a full disk a larger map would be no help.
+        if not self._map_is_full:
+            return False
+        self._map_is_full = False
         size = self._env.info()["map_size"]
         if size >= 1 << 46:
             return False
         self._env.set_mapsize(size * 2)
         return True
+
+    def check_usable(self) -> None:
+        """Raises OSError if LMDB will do nothing more in this process.
+
+        It does so once the page that makes others current could not be written.
+        """
+        try:
+            with self._env.begin():
+                pass
+        except lmdb.PanicError as error:
+            raise OSError(errno.EIO, f"the page store has given up: {error}") from error
 
     def page_ids(self) -> Iterator[int]:
         try:
@@ -156,9 +172,11 @@ def _mapped(store: PageLmdb) -> Iterator[None]:
         yield
     except lmdb.MapFullError as error:
         store.abort()
+        store._map_is_full = True
         raise Overloaded("the page store's map is full", sqlstate="53100") from error
     except lmdb.DiskError as error:
         store.abort()
+        store.check_usable()
         raise Overloaded(f"the page store's disk is full: {error}", sqlstate="53100") from error
     except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError) as error:
         store.abort()

@@ -37,6 +37,13 @@ class LogDevice(Protocol):
     def sync(self) -> None:
         """All that was appended is durable on return. An error means that nobody knows."""
 
+    def settle(self, segment: int, offset: int) -> None:
+        """Make a segment durable as it was found, in its place; from ``offset`` on written anew.
+
+        What an earlier process has written and not synced can be read, and lost all the same; and
+        what it could not sync the kernel may hold for clean, so that a sync alone does nothing.
+        """
+
     def cut(self, segment: int, byte_count: int) -> None:
         """Shorten a segment; durable on return."""
 

@@ -25,8 +25,9 @@ READ_BYTES = 4 * 1024 * 1024
 class Examined:
     """A log that can be opened. ``segments`` are start LSNs; none at all means a new log.
 
-    ``torn_bytes`` stand behind ``tail`` in the newest segment and are no groups. ``boundaries`` are
-    LSNs where groups begin, some megabytes apart, ascending.
+    ``torn_bytes`` stand behind ``tail`` in the newest segment and are no groups. ``durable`` is how
+    far the log is known to be durable, which its tail need not be yet. ``boundaries`` are LSNs
+    where groups begin, some megabytes apart, ascending.
     """
 
     epoch: int = 0
@@ -35,6 +36,7 @@ class Examined:
     next_page: int = 0
     groups: int = 0
     torn_bytes: int = 0
+    durable: int = FIRST_LSN
     segments: list[int] = field(default_factory=list)
     boundaries: list[int] = field(default_factory=list)
 
@@ -98,7 +100,7 @@ def examine(
             f"the log holds groups of epoch {walk.epoch}, but its fence is at {epoch}"
         )
     result.tail, result.cts, result.next_page = walk.end, walk.cts, walk.next_page
-    result.groups = walk.groups
+    result.groups, result.durable = walk.groups, durable_lsn
     result.segments = [start for start, _ in found]
     return result
 
@@ -110,15 +112,20 @@ _HINT = (
 
 
 def prepare(device: LogDevice, cluster: bytes, examined: Examined) -> None:
-    """Make an examined log ready for appends: cut the torn tail, create what a new log needs."""
+    """Make an examined log ready for appends: cut the torn tail, create what a new log needs.
+
+    Everything in it is durable afterwards. Whoever sends again what stands in it is told so, and
+    the process that wrote it may have ended before its sync, or because its sync failed.
+    """
     if not examined.segments:
         if device.read_state() is None:
             state = segment.encode_state(cluster, epoch=examined.epoch, durable_lsn=examined.tail)
             device.write_state(state)
         device.create(examined.tail, segment.encode_header(cluster, examined.tail))
         examined.segments.append(examined.tail)
-    elif examined.torn_bytes:
-        newest = examined.segments[-1]
+        return
+    newest = examined.segments[-1]
+    if examined.torn_bytes:
         log.warning(
             "torn tail: %d bytes behind log position %d were never acknowledged and are cut",
             examined.torn_bytes, examined.tail,
@@ -127,6 +134,10 @@ def prepare(device: LogDevice, cluster: bytes, examined: Examined) -> None:
         state = segment.encode_state(cluster, epoch=examined.epoch, durable_lsn=examined.tail)
         device.write_state(state)
         device.cut(newest, segment.HEADER_BYTES + examined.tail - newest)
+    # Every batch but the last was synced before the next one was written, and a new segment is
+    # begun in front of a batch: what may not be durable is in the newest.
+    since = max(newest, min(examined.durable, examined.tail))
+    device.settle(newest, segment.HEADER_BYTES + since - newest)
 
 
 def _data_bytes(size: int) -> int:

@@ -122,6 +122,19 @@ def test_cut_while_the_segment_is_being_appended_to(subject: Subject) -> None:
     assert subject.reopen().read(0, 64, 10) == b"az"
 
 
+def test_settled_segment_is_as_it_was_found(subject: Subject) -> None:
+    subject.device.create(0, HEADER)
+    subject.device.append([b"abcdef"])
+    for offset in (66, 70, 0):
+        subject.device.settle(0, offset)
+        device = subject.reopen()
+        assert device.segments() == [(0, 70)]
+        assert device.read(0, 60, 100) == b"hhhhabcdef"
+    subject.device.append([b"g"])
+    subject.device.sync()
+    assert subject.reopen().read(0, 64, 100) == b"abcdefg"
+
+
 def test_removed_segment_is_gone(subject: Subject) -> None:
     for start in (0, 10, 20):
         subject.device.create(start, HEADER)

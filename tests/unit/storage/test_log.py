@@ -245,3 +245,19 @@ def test_another_clusters_log_is_refused(log: Log) -> None:
     log.fill(1)
     with pytest.raises(CorruptData):
         examine(log.device.crash(), bytes(16))
+
+
+@pytest.mark.allow_log("the log.s device failed")
+def test_what_a_process_left_unsynced_is_durable_before_it_is_acknowledged(log: Log) -> None:
+    log.fill(3)
+    start = log.chunk.accepted
+    last = group(start, 4)
+    log.device.faults.sync = True
+    assert not log.append(last, start).answered()
+    log.steps.drain()
+    assert log.broken
+    # The process ends and the machine does not: what it wrote can be read.
+    again = Log(log.device.crash(torn_bytes=len(last)))
+    assert again.append(last, start).result == start + len(last)
+    # Now the machine does.
+    assert examine(again.device.crash(), CLUSTER).tail == start + len(last)
