@@ -133,8 +133,10 @@ class Place:
     ) -> Replayed:
         """Run a cycle again at its snapshots; its answer, with the state it leaves.
 
-        Raises `Retry` if the node is lost meanwhile.
+        Raises `Retry` if the node is lost meanwhile, or was before.
         """
+        if self.link.backends.get(self.number) is not self:
+            raise Retry(f"node {self.link.node} is gone")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         replayed = self.replayed = Replayed(number, future)
         if snapshots or start_us:

@@ -122,7 +122,12 @@ async def _recover_at(session: Session, link: Link) -> None:
 
 
 def _open_again(session: Session, link: Link) -> Place:
-    """The session at a node, with what it had prepared and set before its transaction."""
+    """The session at a node, with what it had prepared and set before its transaction.
+
+    Raises `Retry` if the node was lost meanwhile: nobody would tell the session of it again.
+    """
+    if not link.connected:
+        raise Retry(f"node {link.node} is gone")
     place = session.writer = Place(session, link)
     place.resume()
     place.bring(session.cycle, REPLAY_NUMBERS)

@@ -161,6 +161,32 @@ async def test_transactions_that_are_ending_come_first_and_are_ended() -> None:
     assert {frame.session} != sessions
 
 
+async def test_a_writer_lost_before_an_open_transaction_has_its_turn() -> None:
+    proxy, old, new = await cluster()
+    is_open, ends = [await Client.greeted(proxy, old) for _ in range(2)]
+    await begin_and_update(is_open, old)
+    await begin_and_update(ends, old)
+    ends.say(query("commit"))
+    await data(old)
+    old.die()
+    new.hello(epoch=2, writable=True)
+    # The one that ends is run again, the other waits for it.
+    assert bodies(await data(new)) == [query("begin")]
+    new.die()
+    third = Node(proxy, "compute-3")
+    third.hello(epoch=3, writable=True)
+    for text, tag in ((query("begin"), "BEGIN"), (UPDATE, "UPDATE 1")):
+        (frame,) = await data(third)
+        assert frame.payload == text
+        third.answer(frame, complete(tag), state=wire.IN_TRANSACTION)
+    (frame,) = await data(third)
+    assert frame.payload == query("commit")
+    third.answer(frame, complete("COMMIT"))
+    (frame,) = await data(third)
+    assert frame.payload == query("begin")
+    assert is_open.session.recovering
+
+
 async def test_new_work_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(barrier, "BARRIER_MAX_S", 0.01)
     proxy, old, new = await cluster()
