@@ -98,6 +98,7 @@ class ComputeNode(rpc.Service):
         self.writeback = Writeback(
             self.cache,
             self.pool,
+            places=self.fetcher.places,
             spawn=self.spawn,
             advance_sent=self._advance_sent,
             durable=self._durable,
@@ -110,7 +111,7 @@ class ComputeNode(rpc.Service):
         self.member.on_joined = self._reported.clear
         # A reader's frames are never ahead of what storage and the pool may be asked for.
         self.cache.evictable_lsn = 1 << 62
-        self.cache.on_evict = lambda frame: self.pool.unregister((frame.page_id,))
+        self.cache.on_evict = self.fetcher.places.evicted
         self.auditor = (
             CacheAuditor(self.cache, self.store, lambda: self.fetcher.mark())
             if settings.get("verify")
@@ -301,6 +302,7 @@ class ComputeNode(rpc.Service):
         next_sweep = next_free = 0.0
         while True:
             await clock.sleep(TICK_S)
+            self.fetcher.places.flush()
             if self.auditor is not None:
                 await self.auditor.step()
             engine = self.engine
@@ -373,6 +375,7 @@ class ComputeNode(rpc.Service):
                 "bytes": self.cache.used_bytes,
                 "budget_bytes": self.cache.budget_bytes,
                 "frames": len(self.cache.frames),
+                "places": len(self.fetcher.places.known),
                 **self.cache.stats.snapshot(),
             },
             "fetch": self.fetcher.stats.snapshot(),

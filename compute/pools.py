@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from polarless.errors import PolarlessError
 from polarless.kernel.ids import Cts, Epoch, Lsn, PageId
+from polarless.wire.memory import Place
 
 Done = Callable[[Any, PolarlessError | None], None]
 
@@ -68,6 +69,10 @@ class Registered(Protocol):
     def mark(self) -> Lsn:
         """The position that the image is the page as of."""
 
+    @property
+    def place(self) -> Place | None:
+        """Where the image lies."""
+
 
 class MemoryPool(Protocol):
     """The shared page cache."""
@@ -90,6 +95,18 @@ class MemoryPool(Protocol):
     ) -> Registered:
         """Become a holder of the page, then read the pool's copy of it if there is a valid one."""
 
+    def is_mapped(self, place: Place) -> bool:
+        """Whether the memory of that place is shared with this process."""
+
+    def read_now(self, page_id: PageId, place: Place) -> bytes | None:
+        """The verified image at a place, if the slot still has it and its memory is shared."""
+
+    async def read_place(self, page_id: PageId, place: Place, *, deadline_s: float) -> bytes | None:
+        """The verified image at a place, or None: ask the home."""
+
+    def release(self, page_ids: Sequence[PageId]) -> None:
+        """The copies are gone; this node still wants to be told of changes."""
+
     def unregister(self, page_ids: Sequence[PageId]) -> None:
         """No longer a holder."""
 
@@ -100,8 +117,11 @@ class MemoryPool(Protocol):
         lsn: Lsn,
         as_of: Callable[[], Lsn],
         scan: bool = False,
-    ) -> bool:
-        """Offer an image to the pool; ``as_of()`` is asked when the promise is sent."""
+    ) -> Place | None:
+        """Offer an image to the pool; ``as_of()`` is asked when the promise is sent.
+
+        Where it lies as the pool's valid one, or None.
+        """
 
     def advance(
         self, epoch: Epoch, lsn: Lsn, cts: Cts, pages: Sequence[PageId], done: Done

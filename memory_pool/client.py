@@ -46,9 +46,9 @@ from typing import Any, Final, NamedTuple
 from memory_pool.channel import Channel, Done, Joined, PoolEvents
 from memory_pool.fabric import reach as _reach
 from polarless.errors import Fenced, PolarlessError, Retry
-from polarless.wire.memory import ABSENT, slot_contents
+from polarless.wire.memory import ABSENT, Place, slot_contents
 
-__all__ = ["Joined", "PoolClient", "PoolEvents", "Registered"]
+__all__ = ["Joined", "Place", "PoolClient", "PoolEvents", "Registered"]
 
 # An advance waits for acknowledgements, at most as long as it takes to expel who does not answer.
 ADVANCE_DEADLINE_S: Final = 10.0
@@ -67,6 +67,7 @@ class Registered(NamedTuple):
     image: bytes | None
     lsn: int
     mark: int
+    place: Place | None = None
 
 
 RegisterDone = Callable[[Registered | None, PolarlessError | None], None]
@@ -151,6 +152,41 @@ class PoolClient(Channel):
         self.call_nowait("register_many", args, answered, deadline_s=deadline_s)
         return await future
 
+    def is_mapped(self, place: Place) -> bool:
+        """Whether the memory of that place is shared with this process."""
+        return self.reach is not None and self.reach.is_mapped(place)
+
+    def read_now(self, page_id: int, place: Place) -> bytes | None:
+        """The verified image at a place that was answered before, in this very call.
+
+        None: its memory is not shared with this process, or the slot has another use by now.
+        """
+        reach = self.reach
+        return None if reach is None else reach.read_mapped(page_id, place)
+
+    async def read_place(self, page_id: int, place: Place, *, deadline_s: float) -> bytes | None:
+        """The same, by a verb where the memory is not shared."""
+        reach = self.reach
+        if reach is None:
+            return None
+        future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: int, image: bytes | None) -> None:
+            if not future.done():
+                future.set_result(image if outcome == _reach.FOUND else None)
+
+        node, slab, slot, generation, _ = place
+        reach.read_slot(node, slab, slot, page_id, generation, done, deadline_s=deadline_s)
+        return await future
+
+    def release(self, page_ids: Iterable[int]) -> None:
+        """No copies of these pages any more, but still a holder: changes are told as before.
+
+        Where the image lay may be read again until the next message that names the page. The home
+        may give the slot to another page meanwhile.
+        """
+        self.notify("release", list(page_ids))
+
     def unregister(self, page_ids: Iterable[int]) -> None:
         """No longer a holder of these pages."""
         self.notify("unregister", list(page_ids))
@@ -162,8 +198,8 @@ class PoolClient(Channel):
         lsn: int,
         as_of: Callable[[], int],
         scan: bool = False,
-    ) -> bool:
-        """Put an image into the pool; whether it is now the pool's valid one.
+    ) -> Place | None:
+        """Put an image into the pool; where it lies if it is now the pool's valid one.
 
         ``as_of()``, asked when the promise is sent, is the LSN as of which the image is the newest:
         for a reader the mark it was read at, for the writer the last advance it has sent, *if* no
@@ -174,7 +210,7 @@ class PoolClient(Channel):
             offer = await self.call("offer", page_id, lsn, scan)
         reach = self.reach
         if offer is None or reach is None:
-            return False
+            return None
         node, slab, slot, generation = offer
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         contents = slot_contents(page_id, lsn, generation, image)
@@ -190,10 +226,10 @@ class PoolClient(Channel):
             if not kept:
                 self.notify("drop_offer", page_id, node, slab, slot, generation)
         if not kept:
-            return False
-        return bool(
-            await self.call("validate", page_id, node, slab, slot, generation, lsn, as_of())
-        )
+            return None
+        args = (page_id, node, slab, slot, generation, lsn, as_of())
+        valid = await self.call("validate", *args)
+        return Place(node, slab, slot, generation, lsn) if valid else None
 
     def refuse_pull(self, page_id: int, ticket: int) -> None:
         """The writer has no durable image of the page: its readers turn to storage at once."""
@@ -295,7 +331,8 @@ class _Registration:
 
         def read(outcome: int, image: bytes | None) -> None:
             if outcome == _reach.FOUND:
-                self.done(Registered(image, lsn, mark), None)
+                place = Place(node, slab, slot, generation, lsn)
+                self.done(Registered(image, lsn, mark, place), None)
             elif outcome == _reach.CHANGED and self.attempts < READ_ATTEMPTS:
                 self.ask()
             else:

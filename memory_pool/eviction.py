@@ -57,6 +57,11 @@ class Eviction:
         """The last holder has let go; counts as a use, unless a scan left the slot in its place."""
         self._unreferenced.setdefault(address)
 
+    def used(self, address: int) -> None:
+        """A node that is not known to hold a copy has read it."""
+        if address in self._unreferenced:
+            self._unreferenced.move_to_end(address)
+
     def oldest(self, address: int) -> None:
         """If the slot may be evicted at all: before all others."""
         if address in self._unreferenced:

@@ -61,6 +61,7 @@ class Home:
         self._steps: dict[type, Callable[[Any, Out], None]] = {
             m.Register: pages.register,
             m.RegisterMany: pages.register_many,
+            m.Release: pages.release,
             m.Unregister: pages.unregister,
             m.Offered: pages.offer,
             m.Validate: pages.validate,
@@ -113,6 +114,7 @@ class Home:
                     "mark": member.known_mark,
                     "unacknowledged": len(member.unacknowledged),
                     "pages": state.tables.references.page_count(member.place),
+                    "watched": state.tables.watchers.page_count(member.place),
                 }
                 for member in state.members
             },
@@ -130,7 +132,8 @@ class Home:
         state = self.state
         state.tables.check()
         places = {member.place for member in state.members}
-        assert set(state.tables.references.members()) <= places, "C7: a holder that is no member"
+        for relation in (state.tables.references, state.tables.watchers):
+            assert set(relation.members()) <= places, "C7: a holder that is no member"
         offered = {address for member in state.members for address in member.offers}
         for address in offered:
             table, slot = state.tables.capacity.locate(address)

@@ -33,12 +33,12 @@ class Commits:
         writer.known_mark = state.mark = lsn
         out.append(m.SetMark(lsn))
         tables = state.tables
-        make_stale, holders_of = tables.make_stale, tables.references.holders
+        make_stale, told_of = tables.make_stale, tables.told
         others = ~(1 << writer.place)
         concerned: dict[int, list[int]] = {}
         for page_id in pages:
             make_stale(page_id, change)
-            holders = holders_of(page_id) & others
+            holders = told_of(page_id) & others
             while holders:
                 place = holders.bit_length() - 1
                 holders ^= 1 << place
@@ -50,7 +50,7 @@ class Commits:
         self.complete(out)
 
     def _invalidate(self, place: int, pages: list[int], out: Out) -> None:
-        """Take a reader out of the pages' holders and tell it."""
+        """Take a reader out of the pages' holders and watchers and tell it."""
         state = self._state
         reader, lsn = state.members.at(place), state.mark
         for page_id in pages:

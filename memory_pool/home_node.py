@@ -46,6 +46,7 @@ CALLS: Final[dict[str, Callable[..., m.Event]]] = {
 }
 NOTIFICATIONS: Final[dict[str, Callable[..., m.Event]]] = {
     "ack": m.Ack,
+    "release": m.Release,
     "unregister": m.Unregister,
     "drop_offer": m.DropOffer,
     "pull_refused": m.PullRefused,

@@ -59,6 +59,13 @@ class Pages:
         member.known_mark = state.mark
         out.append(m.Answer(event.call, answers))
 
+    def release(self, event: m.Release, out: Out) -> None:
+        """The caller has dropped its copies, and goes on being told of changes."""
+        member = self._state.members.get(event.connection)
+        if member is not None:
+            for page_id in event.pages:
+                self._tables.release(page_id, member.place)
+
     def unregister(self, event: m.Unregister, out: Out) -> None:
         """The caller has dropped its copies."""
         member = self._state.members.get(event.connection)

@@ -1,8 +1,10 @@
 """All that the home knows of pages, and the only code that changes it.
 
-Six tables with one meaning: addresses (page -> slot), references (page -> holders), staleness
-(page -> LSN), slots by slab, claims (slots that were found full), and the order of eviction. What
-must always hold, see `check`:
+Seven tables with one meaning: addresses (page -> slot), references (page -> holders), watchers
+(page -> who dropped its copy and may read the slot again unasked), staleness (page -> LSN), slots
+by slab, claims (slots that were found full), and the order of eviction. Holders and watchers are
+told of changes; a watcher does not keep a slot from being evicted, it finds another generation
+there. What must always hold, see `check`:
 
 * A page's address leads to a slot that is VALID or STALE and names the page.
 * Every VALID or STALE slot is its page's address; an OFFERED one belongs to exactly one member.
@@ -70,6 +72,7 @@ class PageTables:
     def __init__(self, home_epoch: int) -> None:
         self.addresses = Addresses()
         self.references = References()
+        self.watchers = References()
         self.staleness = Staleness()
         self.claims = Claims()
         self.capacity = Capacity()
@@ -88,6 +91,7 @@ class PageTables:
         stats = self.stats
         stats.registers += 1
         self.references.add(page_id, place)
+        self.watchers.remove(page_id, place)
         address = self.addresses.get(page_id)
         if address is None:
             stats.absent += 1
@@ -103,8 +107,28 @@ class PageTables:
             stats.stale_hits += 1
         return table, slot
 
+    def told(self, page_id: int) -> int:
+        """The members that are told when the page changes, as bits."""
+        return self.references.holders(page_id) | self.watchers.holders(page_id)
+
+    def release(self, page_id: int, place: int) -> None:
+        """The member has no copy any more, and is told of changes until it unregisters.
+
+        Nothing happens if it is not told of this page's changes any more: one is on its way to it.
+        """
+        if self.references.holders(page_id) >> place & 1:
+            self.watchers.add(page_id, place)
+            if self.references.remove(page_id, place):
+                self._let_go(page_id)
+        elif self.watchers.holders(page_id) >> place & 1:
+            # It had read the slot unasked.
+            address = self.addresses.get(page_id)
+            if address is not None:
+                self.eviction.used(address)
+
     def unregister(self, page_id: int, place: int) -> None:
-        """The member has no copy any more."""
+        """The member has no copy any more, and need not be told of changes."""
+        self.watchers.remove(page_id, place)
         if self.references.remove(page_id, place):
             self._let_go(page_id)
 
@@ -117,6 +141,7 @@ class PageTables:
 
     def drop_member(self, place: int) -> None:
         """The member is gone: it leaves no holder entry behind (C7)."""
+        self.watchers.drop(place)
         for page_id in self.references.drop(place):
             self._let_go(page_id)
 
@@ -321,6 +346,7 @@ class PageTables:
     def check(self) -> None:
         """The invariants of this module, by looking at everything; for tests."""
         self.references.check()
+        self.watchers.check()
         found: dict[int, int] = {}
         claimed: set[int] = set()
         for table in self.capacity:

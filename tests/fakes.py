@@ -21,6 +21,7 @@ from compute.txn.recovery import take_over
 from polarless.kernel import redo
 from polarless.kernel.apply import apply
 from polarless.kernel.page import Frame, encode
+from polarless.wire.memory import Place
 
 
 class LoopClock:
@@ -149,17 +150,29 @@ class MemoryPoolFake:
     async def register(self, page_id: int, scan: bool = False, *, deadline_s: float) -> Any:
         self.held.add(page_id)
         await asyncio.sleep(0)
-        return SimpleNamespace(image=None, lsn=0, mark=self.hub.mark)
+        return SimpleNamespace(image=None, lsn=0, mark=self.hub.mark, place=None)
+
+    def is_mapped(self, place: Place) -> bool:
+        return False
+
+    def read_now(self, page_id: int, place: Place) -> bytes | None:
+        return None
+
+    async def read_place(self, page_id: int, place: Place, *, deadline_s: float) -> bytes | None:
+        return None
+
+    def release(self, page_ids: Sequence[int]) -> None:
+        raise AssertionError("no place was ever known")
 
     def unregister(self, page_ids: Sequence[int]) -> None:
         self.held.difference_update(page_ids)
 
     async def write_back(
         self, page_id: int, image: bytes, lsn: int, as_of: Callable[[], int], scan: bool = False
-    ) -> bool:
+    ) -> Place | None:
         await asyncio.sleep(0)
         as_of()
-        return False
+        return None
 
     def advance(self, epoch: int, lsn: int, cts: int, pages: Sequence[int], done: Any) -> None:
         self.hub.mark = lsn

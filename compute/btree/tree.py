@@ -45,14 +45,20 @@ class Tree:
         """The leaf that holds ``key``, if any does. Raises `PageMiss`."""
         frames = self._frames
         page_id = self.root
-        frame = frames.get(page_id)
-        while frame is not None:
+        frame = frames.get(page_id) or self._recalled(page_id)
+        while True:
             frame.visited = True
             if frame.kind == LEAF:
                 return frame
             page_id = frame.children[bisect_right(frame.keys, key)]
-            frame = frames.get(page_id)
-        raise PageMiss(self._fetcher, page_id)
+            frame = frames.get(page_id) or self._recalled(page_id)
+
+    def _recalled(self, page_id: PageId) -> Frame:
+        """A page that is not in the cache, if it can be read at once. Raises `PageMiss`."""
+        frame = self._fetcher.recall(page_id)
+        if frame is None:
+            raise PageMiss(self._fetcher, page_id)
+        return frame
 
     def find(self, key: Key) -> Version | None:
         """The newest applied version of a row. Raises `PageMiss`."""
@@ -82,15 +88,14 @@ class Tree:
         frames = self._frames
         page_id = self.root
         result: list[Frame] = []
-        frame = frames.get(page_id)
-        while frame is not None:
+        frame = frames.get(page_id) or self._recalled(page_id)
+        while True:
             frame.visited = True
             result.append(frame)
             if frame.kind == LEAF:
                 return result
             page_id = frame.children[bisect_right(frame.keys, key)]
-            frame = frames.get(page_id)
-        raise PageMiss(self._fetcher, page_id)
+            frame = frames.get(page_id) or self._recalled(page_id)
 
     def leaf_for_scan(
         self, position: Key, *, reverse: bool = False, bound: Key | None = None
@@ -106,7 +111,7 @@ class Tree:
         page_id = self.root
         coming: list[PageId] = []
         is_short = False
-        frame = frames.get(page_id)
+        frame: Frame | None = frames.get(page_id) or self._recalled(page_id)
         while frame is not None:
             if frame.kind == LEAF:
                 return frame
@@ -126,7 +131,7 @@ class Tree:
                 last = len(keys) if bound is None else bisect_left(keys, bound)
                 is_short = last < len(keys) and last <= index + PREFETCH_PAGES
                 coming = children[index + 1 : min(last, index + PREFETCH_PAGES) + 1]
-            frame = frames.get(page_id)
+            frame = frames.get(page_id) or self._fetcher.recall(page_id, scan=not is_short)
         raise PageMiss(self._fetcher, page_id, scan=not is_short, also=coming)
 
     def rows_in(

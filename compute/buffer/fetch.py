@@ -1,6 +1,8 @@
 """Bringing a missing page into the cache, and large values.
 
-A statement that needs page p raises `PageMiss`. One `Fetch` per page serves everybody who waits.
+A statement that needs page p first tries `Fetcher.recall`: if this node still knows where the page
+lies in the pool (`compute.buffer.places`) and the slot's memory is shared, the page is there at
+once. Else it raises `PageMiss`. One `Fetch` per page serves everybody who waits.
 
 1. ``pool.register(p)`` makes this node a holder *first*, then reads the pool's copy.
 2. If the pool has none: storage, as of this node's mark; then the image is offered to the pool.
@@ -27,11 +29,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from compute.buffer.frames import FrameCache
+from compute.buffer.places import Places
 from compute.buffer.waits import Suspend, Waiters, WaitFor, resumed
 from compute.pools import LogStore, MemoryPool
 from polarless.errors import ConnectionLost, CorruptData, PolarlessError, Retry
 from polarless.kernel.ids import Lsn, PageId
-from polarless.kernel.page import decode, verify
+from polarless.kernel.page import Frame, decode, verify
 from polarless.kernel.stats import Stats
 
 log = logging.getLogger(__name__)
@@ -44,16 +47,21 @@ PREFETCH_PAGES: Final = 16
 # Pages under way per this many bytes of cache budget: a decoded leaf has about 40 KiB.
 PREFETCH_SHARE_BYTES: Final = 8 * 40 * 1024
 OVERFLOW_CHUNK: Final = 32
+# Pages that are read within one turn of the loop: about two milliseconds of it.
+RECALLS_PER_TURN: Final = 32
 
 
 class FetchStats(Stats):
     """Where pages came from."""
 
-    __slots__ = ("holds", "pool_hits", "pool_misses", "prefetched", "restarts", "storage_reads")
+    __slots__ = (
+        "holds", "pool_hits", "pool_misses", "prefetched", "recalled", "restarts", "storage_reads",
+    )  # fmt: skip
     holds: int
     pool_hits: int
     pool_misses: int
     prefetched: int
+    recalled: int
     restarts: int
     storage_reads: int
 
@@ -157,6 +165,7 @@ class Fetcher:
         self.store = store
         self.stats = FetchStats()
         self.values = LargeValues(large_bytes)
+        self.places = Places(pool, cache.frames, cache.budget_bytes)
         self.in_flight: dict[PageId, Fetch] = {}
         self.mark: Callable[[], Lsn] = lambda: pool.mark
         self.hold: Callable[[], None] | None = None
@@ -165,10 +174,36 @@ class Fetcher:
         # Off only where somebody measures what it is worth.
         self._prefetches = prefetch
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+        # Pages that may still be recalled in this turn of the loop.
+        self._recalls_left = RECALLS_PER_TURN
         self._values_in_flight: dict[PageId, Waiters] = {}
         # Woken when this node is a member of the pool again.
         self.member = Waiters()
         self._absent: dict[PageId, int] = {}
+
+    def recall(self, page_id: PageId, *, scan: bool = False) -> Frame | None:
+        """The page's frame if it can be read in this very call, now in the cache; else None.
+
+        Nothing leaves the cache before the loop's turn is over: the caller may have other frames.
+        """
+        left = self._recalls_left
+        if not left or page_id in self.in_flight:
+            return None
+        image = self.places.read(page_id, scan=scan)
+        if image is None:
+            return None
+        if left == RECALLS_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._turn_over)
+        self._recalls_left = left - 1
+        self.stats.pool_hits += 1
+        self.stats.recalled += 1
+        frame = self._decoded(page_id, image)
+        self.cache.install(frame, shrink=False)
+        return frame
+
+    def _turn_over(self) -> None:
+        self._recalls_left = RECALLS_PER_TURN
+        self.cache.shrink_if_over()
 
     def start(self, page_id: PageId, *, scan: bool = False) -> Fetch:
         """The fetch of this page; begins it if there is none."""
@@ -186,19 +221,25 @@ class Fetcher:
         # A small cache must not lose to pages that may be needed the one that is.
         budget = min(IN_FLIGHT_MAX, self.cache.budget_bytes // PREFETCH_SHARE_BYTES)
         for page_id in page_ids:
-            if page_id not in frames and page_id not in self.in_flight:
+            if (
+                page_id not in frames
+                and page_id not in self.in_flight
+                and not self.places.is_at_hand(page_id)
+            ):
                 if len(self.in_flight) >= budget:
                     return
                 self.stats.prefetched += 1
                 self.start(page_id, scan=scan)
 
     def restart_all(self) -> None:
-        """The channel ended: what is under way is unknown to the next home."""
+        """The channel ended: what is under way, or was kept, is unknown to the next home."""
+        self.places.clear()
         for fetch in self.in_flight.values():
             fetch.restart = True
 
     def invalidated(self, page_id: PageId) -> None:
-        """The page changed: a fetch under way must start again."""
+        """The page changed: a fetch under way must start again, and it lies somewhere else."""
+        self.places.forget(page_id)
         fetch = self.in_flight.get(page_id)
         if fetch is not None:
             fetch.restart = True
@@ -247,9 +288,20 @@ class Fetcher:
     async def _once(self, fetch: Fetch, *, hold: bool) -> bool:
         """One try; False if an invalidation overtook it. With ``hold`` none can, once the home has
         answered: from there to the end the channel stands still."""
-        found = await self.pool.register(fetch.page_id, fetch.scan, deadline_s=FETCH_DEADLINE_S)
+        page_id, places = fetch.page_id, self.places
+        known = places.known.get(page_id)
+        if known is not None:
+            image = await self.pool.read_place(page_id, known, deadline_s=FETCH_DEADLINE_S)
+            if fetch.restart:
+                return False
+            if image is not None:
+                return await self._complete(fetch, image, hold=False)
+        places.asking(page_id)
+        found = await self.pool.register(page_id, fetch.scan, deadline_s=FETCH_DEADLINE_S)
         if fetch.restart:
             return False
+        if found.place is not None:
+            places.keep(page_id, found.place)
         if not hold:
             return await self._complete(fetch, found.image, hold=False)
         assert self.hold is not None
@@ -283,17 +335,21 @@ class Fetcher:
                 return True
             if not hold and not fetch.scan:
                 self._spawn(self._offer(page_id, image, as_of))
+        frame = self._decoded(page_id, image)
+        self._absent.pop(page_id, None)
+        # Somebody waits for it: it must still be here when they run, whatever else arrives.
+        frame.visited = bool(fetch.waiters.callbacks)
+        self.cache.install(frame)
+        return True
+
+    def _decoded(self, page_id: PageId, image: bytes) -> Frame:
         frame = decode(image, page_id)
         # C1 and C3: nothing newer than what this node's channel has announced is ever installed.
         if frame.lsn > self.mark():
             raise CorruptData(
                 f"page {page_id} has LSN {frame.lsn}, beyond this node's mark {self.mark()}"
             )
-        self._absent.pop(page_id, None)
-        # Somebody waits for it: it must still be here when they run, whatever else arrives.
-        frame.visited = bool(fetch.waiters.callbacks)
-        self.cache.install(frame)
-        return True
+        return frame
 
     async def _from_storage(self, page_id: PageId, as_of: Lsn, *, refresh: bool) -> bytes | None:
         """The page as of a mark; empty if storage left it behind and it may not be refreshed."""
@@ -311,10 +367,16 @@ class Fetcher:
 
     async def _offer(self, page_id: PageId, image: bytes, as_of: Lsn) -> None:
         try:
-            await self.pool.write_back(page_id, image, verify(image, page_id), lambda: as_of)
+            lsn = verify(image, page_id)
+            place = await self.pool.write_back(page_id, image, lsn, lambda: as_of)
         except PolarlessError as error:
             # The pool is a cache: a lost offer costs a read of storage later, nothing else.
             log.debug("page %s was not offered to the pool: %s", page_id, error)
+            return
+        frame = self.cache.frames.get(page_id)
+        # The frame is the page as of the mark: so is an image with its LSN.
+        if place is not None and frame is not None and frame.lsn == lsn:
+            self.places.keep(page_id, place)
 
     def _missing(self, page_id: PageId) -> None:
         count = self._absent.get(page_id, 0) + 1

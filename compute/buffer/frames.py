@@ -72,8 +72,11 @@ class FrameCache:
         else:
             del self.pinned[page_id]
 
-    def install(self, frame: Frame) -> None:
-        """Put a frame in, in the place of an older one of the same page."""
+    def install(self, frame: Frame, *, shrink: bool = True) -> None:
+        """Put a frame in, in the place of an older one of the same page.
+
+        Without ``shrink`` nothing leaves for it: call `shrink_if_over` soon.
+        """
         page_id = frame.page_id
         old = self.frames.get(page_id)
         if old is not None:
@@ -84,8 +87,13 @@ class FrameCache:
         self.used_bytes += frame.weight
         self.frames[page_id] = frame
         self.stats.installed += 1
+        if shrink:
+            self.shrink_if_over(page_id)
+
+    def shrink_if_over(self, keep: PageId | None = None) -> None:
+        """Evict what is over the budget, unless it is known that nothing can go."""
         if self.used_bytes > self.budget_bytes and self.used_bytes > self._retry_bytes:
-            self.shrink(page_id)
+            self.shrink(keep)
 
     def reweigh(self, frame: Frame) -> None:
         """A frame's content changed by a good deal (a split, a merge)."""

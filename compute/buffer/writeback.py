@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from compute.buffer.frames import FrameCache
+from compute.buffer.places import Places
 from compute.pools import MemoryPool
 from polarless.errors import PolarlessError
 from polarless.kernel.ids import Lsn, PageId
@@ -57,12 +58,14 @@ class Writeback:
         cache: FrameCache,
         pool: MemoryPool,
         *,
+        places: Places,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         advance_sent: Callable[[], Lsn],
         durable: Callable[[], Lsn],
     ) -> None:
         self.cache = cache
         self.pool = pool
+        self.places = places
         self.stats = WritebackStats()
         self._spawn = spawn
         self._advance_sent = advance_sent
@@ -89,9 +92,10 @@ class Writeback:
         """A frame leaves the cache; its image goes to the pool if that has an older one."""
         if frame.dirty:
             self.stats.evicted += 1
+            self.places.forget(frame.page_id)
             self._write(frame)
         else:
-            self.pool.unregister((frame.page_id,))
+            self.places.evicted(frame)
 
     def pull(self, page_id: PageId) -> bool:
         """A reader needs the page. False if it is not in the cache: storage has it."""
@@ -163,21 +167,23 @@ class Writeback:
                 return NEVER
             return sent
 
-        accepted = False
+        place = None
         try:
-            accepted = await self.pool.write_back(page_id, image, lsn, as_of)
+            place = await self.pool.write_back(page_id, image, lsn, as_of)
         except PolarlessError as error:
             log.debug("page %s was not written back: %s", page_id, error)
         finally:
             changed = self.overtaken.pop(page_id, None)
         frame = self.cache.frames.get(page_id)
-        if accepted:
+        if place is not None:
             self.stats.accepted += 1
+            if changed is None:
+                self.places.keep(page_id, place)
             if frame is not None and frame.lsn == lsn:
                 frame.dirty = False
         else:
             self.stats.refused += 1
         if frame is None:
-            self.pool.unregister((page_id,))
+            self.places.left(page_id)
         elif changed is not None:
             self.dirty[page_id] = None

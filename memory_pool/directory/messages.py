@@ -86,6 +86,13 @@ class RegisterMany(NamedTuple):
     scan: bool
 
 
+class Release(NamedTuple):
+    """The caller has dropped its copies, and still knows where the images lie."""
+
+    connection: int
+    pages: list[int]
+
+
 class Unregister(NamedTuple):
     """The caller has dropped its copies."""
 
@@ -188,9 +195,9 @@ class Tick(NamedTuple):
 
 
 Event = (
-    Attached | Detached | Lend | Scanned | Joined | Lost | Register | RegisterMany | Unregister
-    | Offered | Validate | DropOffer | PullRefused | Advance | Ack | Report | Fence | Revoked
-    | Confirmed | Tick
+    Attached | Detached | Lend | Scanned | Joined | Lost | Register | RegisterMany | Release
+    | Unregister | Offered | Validate | DropOffer | PullRefused | Advance | Ack | Report | Fence
+    | Revoked | Confirmed | Tick
 )  # fmt: skip
 
 

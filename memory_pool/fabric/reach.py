@@ -22,7 +22,7 @@ from memory_pool.fabric.verbs import OK
 from polarless.errors import PolarlessError
 from polarless.kernel.stats import Stats
 from polarless.kernel.world import World
-from polarless.wire.memory import SLOT_BYTES, SLOT_GENERATION, PoolNode
+from polarless.wire.memory import SLOT_BYTES, SLOT_GENERATION, Place, PoolNode
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +177,22 @@ class Reach:
             known.fabric, known.slabs[slab].rkey, slot * SLOT_BYTES, SLOT_BYTES, completed,
             deadline_s=deadline_s,
         )  # fmt: skip
+
+    def is_mapped(self, place: Place) -> bool:
+        """Whether the memory of that place is shared."""
+        return (place.node, place.slab) in self._slabs
+
+    def read_mapped(self, page_id: int, place: Place) -> bytes | None:
+        """The verified image at a place whose memory is shared and which it has not left."""
+        mapped = self._slabs.get((place.node, place.slab))
+        if mapped is None:
+            return None
+        image = shared.read_slot(mapped, place.slot, page_id, place.generation)
+        if image is None:
+            self.stats.changed += 1
+        else:
+            self.stats.read_shared += 1
+        return image
 
     def write_slot(
         self,

@@ -63,6 +63,16 @@ def slot_contents(page_id: int, lsn: int, generation: int, image: bytes) -> byte
     return SLOT_HEADER.pack(0, page_id, lsn, generation, len(image), crc) + image
 
 
+class Place(NamedTuple):
+    """Where an image lies, and the image's LSN. Under one generation it never changes."""
+
+    node: str
+    slab: int
+    slot: int
+    generation: int
+    lsn: int
+
+
 # ---------------------------------------------------------------------------------------- cells
 
 CELL_PUBLISHED: Final = 0

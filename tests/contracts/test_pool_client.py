@@ -44,7 +44,9 @@ def pool_of(compute: Compute) -> PoolClient:
 
 
 async def register(compute: Compute, page_id: int) -> Registered:
-    return await pool_of(compute).register(page_id, deadline_s=LIMIT_S)
+    """Without the place, which is of interest in few tests."""
+    found = await pool_of(compute).register(page_id, deadline_s=LIMIT_S)
+    return found._replace(place=None)
 
 
 async def test_a_page_written_by_one_is_read_by_another(cluster: PoolCluster) -> None:
@@ -53,7 +55,9 @@ async def test_a_page_written_by_one_is_read_by_another(cluster: PoolCluster) ->
     assert await pool_of(rw).write_back(7, image(7, 9), 9, always(10))
     assert await register(ro, 7) == Registered(image(7, 9), 9, 10)
     many = await pool_of(ro).register_many([8, 7], deadline_s=LIMIT_S)
-    assert many == [Registered(None, 0, 10), Registered(image(7, 9), 9, 10)]
+    assert [one._replace(place=None) for one in many] == [
+        Registered(None, 0, 10), Registered(image(7, 9), 9, 10),
+    ]  # fmt: skip
     # A reader's offer, too.
     assert await pool_of(ro).write_back(8, image(8, 5), 5, always(10))
     assert (await register(rw, 8)).image == image(8, 5)
@@ -61,6 +65,46 @@ async def test_a_page_written_by_one_is_read_by_another(cluster: PoolCluster) ->
     statistics = pool_of(ro).statistics()
     assert statistics["read_shared"] == (2 if shared else 0)
     assert statistics["read_verbs"] == (0 if shared else 2)
+
+
+async def test_a_page_that_was_let_go_is_read_again_without_asking(cluster: PoolCluster) -> None:
+    rw, ro = await cluster.serve()
+    pool = pool_of(ro)
+    written = await pool_of(rw).write_back(7, image(7, 9), 9, always(10))
+    place = (await pool.register(7, deadline_s=LIMIT_S)).place
+    assert place is not None
+    assert place == written
+    pool.release([7])
+    asked = (await pool.status())["registers"]
+    assert await pool.read_place(7, place, deadline_s=LIMIT_S) == image(7, 9)
+    assert pool.read_now(7, place) == (image(7, 9) if cluster.shared_memory else None)
+    assert pool.is_mapped(place) == cluster.shared_memory
+    assert (await pool.status())["registers"] == asked
+    # It is told of the next change, and then no more.
+    await advance(rw, 20, 2, [7])
+    await advance(rw, 30, 3, [7])
+    assert [news for news in ro.told if news[0] == "invalidate"] == [("invalidate", 20, [7], 20)]
+    pool.release([7])
+    await advance(rw, 40, 4, [7])
+    assert len([news for news in ro.told if news[0] == "invalidate"]) == 1
+
+
+async def test_a_page_that_was_let_go_may_leave_the_pool(cluster: PoolCluster) -> None:
+    rw, ro = await cluster.serve()
+    pool = pool_of(ro)
+    places = []
+    for page_id in (7, 8):
+        assert await pool_of(rw).write_back(page_id, image(page_id, 9), 9, always(10))
+        place = (await pool.register(page_id, deadline_s=LIMIT_S)).place
+        assert place is not None
+        places.append(place)
+    pool.release([7])
+    await pool.refresh_mark()
+    for page_id in range(100, 250):
+        assert await pool_of(rw).write_back(page_id, image(page_id, 9), 9, always(10))
+    assert await pool.read_place(7, places[0], deadline_s=LIMIT_S) is None
+    assert await pool.read_place(8, places[1], deadline_s=LIMIT_S) == image(8, 9)
+    assert await register(ro, 7) == Registered(None, 0, 10)
 
 
 async def test_the_mark_rises_after_the_pages_are_dropped(cluster: PoolCluster) -> None:

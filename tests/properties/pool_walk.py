@@ -79,6 +79,8 @@ class Node:
     cells: Cells | None = None
     cache: dict[int, int] = field(default_factory=dict)
     fetches: dict[int, Fetch] = field(default_factory=dict)
+    # Where pages lie, cached or not: (node, slab, slot), generation, lsn.
+    places: dict[int, tuple[tuple[str, int, int], int, int]] = field(default_factory=dict)
     held_acks: list[int] = field(default_factory=list)
     # Of a writer: (lsn, cts, pages) not answered yet, and what it may say at a rejoin.
     unanswered: list[tuple[int, int, list[int]]] = field(default_factory=list)
@@ -219,6 +221,7 @@ class Walk:
         node.incarnation = number
         node.joining, node.member, node.place = True, False, -1
         node.fetches.clear()
+        node.places.clear()
         node.held_acks.clear()
         call = (number, "join", None)
         warm = node.kept
@@ -241,6 +244,7 @@ class Walk:
             if fetch.stage == "storage" and fetch.image and not fetch.restart
         ]
         node.fetches.clear()
+        node.places.clear()
         node.held_acks.clear()
         node.overtaken.clear()
         node.kept = home_lost or node.writer
@@ -319,12 +323,16 @@ class Walk:
         if fetch.image > node.mark:
             return
         node.cache[page] = fetch.image
+        if fetch.stage == "reading":
+            _, *address, generation, lsn, _ = fetch.found
+            node.places[page] = (tuple(address), generation, lsn)
         if fetch.stage == "storage" and fetch.image and self.random.random() < 0.7:
             self.offer(node, page, fetch.image, fetch.as_of)
 
     def invalidate(self, node: Node, lsn: int, pages: list[int], mark: int) -> None:
         for page in pages:
             node.cache.pop(page, None)
+            node.places.pop(page, None)
             if page in node.fetches:
                 node.fetches[page].restart = True
         node.mark = max(node.mark, mark)
@@ -443,11 +451,13 @@ class Walk:
         pages: set[int] = set()
         if result["cold"]:
             node.cache.clear()
+            node.places.clear()
         else:
             for lsn, _, changed in self.log:
                 if lsn > result["mark"]:
                     pages.update(changed)
                     for page in changed:
+                        node.places.pop(page, None)
                         if page in node.cache:
                             node.cache[page] = lsn
         node.advance_sent = self.tail
@@ -588,8 +598,31 @@ def evict(walk: Walk) -> bool:
     if node.writer and node.cache[page] > node.advance_sent:
         return False
     if page not in node.fetches:
-        del node.cache[page]
-        walk.tell(node, m.Unregister(node.connection, [page]))
+        image = node.cache.pop(page)
+        place = node.places.pop(page, None)
+        if place is not None and place[2] == image and walk.random.random() < 0.8:
+            node.places[page] = place
+            walk.tell(node, m.Release(node.connection, [page]))
+        else:
+            walk.tell(node, m.Unregister(node.connection, [page]))
+    return True
+
+
+def recall(walk: Walk) -> bool:
+    """A page whose place is still known is read again, and nobody is asked."""
+    node = walk.pick(lambda n: n.member and not n.promoting and n.places.keys() - n.cache.keys())
+    if node is None:
+        return False
+    page = walk.random.choice(sorted(node.places.keys() - node.cache.keys()))
+    address, generation, lsn = node.places[page]
+    contents = walk.memory.get(address)
+    if page in node.fetches or contents is None:
+        return False
+    if contents[0] != page or contents[2] != generation:
+        del node.places[page]
+        return False
+    assert contents[1] == lsn
+    node.cache[page] = lsn
     return True
 
 
@@ -750,9 +783,9 @@ def crash_memory(walk: Walk) -> bool:
 
 
 ACTIONS: list[Callable[[Walk], bool]] = [
-    deliver_to_home, deliver_to_node, connect, commit, advance, fetch, read, evict, write_back,
-    write, ack, confirm, tick, revoke, promote, promote_again, crash_reader, crash_home, start_home,
-    crash_memory, stop, wake,
+    deliver_to_home, deliver_to_node, connect, commit, advance, fetch, read, evict, recall,
+    write_back, write, ack, confirm, tick, revoke, promote, promote_again, crash_reader, crash_home,
+    start_home, crash_memory, stop, wake,
 ]  # fmt: skip
-WEIGHTS = [60, 60, 10, 12, 14, 20, 20, 4, 8, 20, 4, 10, 10, 8, 0.4, 2, 0.3, 0.3, 3, 0.2, 0.4, 3]
+WEIGHTS = [60, 60, 10, 12, 14, 20, 20, 8, 8, 8, 20, 4, 10, 10, 8, 0.4, 2, 0.3, 0.3, 3, 0.2, 0.4, 3]
 assert len(WEIGHTS) == len(ACTIONS)

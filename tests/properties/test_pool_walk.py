@@ -17,6 +17,7 @@ from memory_pool.directory.references import References
 from memory_pool.directory.staleness import Staleness
 from memory_pool.home import Home
 from memory_pool.home_members import Membership
+from memory_pool.tables import PageTables
 from tests.properties.pool_walk import Walk
 
 WALKS = int(os.environ.get("POLARLESS_WALKS", "60"))
@@ -54,6 +55,7 @@ def test_every_step_of_a_random_walk_keeps_the_invariants(part: int) -> None:
         "ack",
         "confirm",
         "adopted",
+        "recall",
     ):
         assert totals.get(name, 0) > 0, (name, totals)
 
@@ -97,6 +99,10 @@ def without_register_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(References, "add", lambda self, page_id, member: None)
 
 
+def without_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PageTables, "told", lambda self, page_id: self.references.holders(page_id))
+
+
 def without_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Claims.verdict
 
@@ -137,6 +143,7 @@ def without_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
         without_floor,
         without_clearing_words,
         without_register_first,
+        without_watchers,
         without_confirmation,
         with_everybody_warm,
         without_epochs,

@@ -25,6 +25,7 @@ from tests.sim.world import sim_world
 
 CLUSTER = bytes(range(16))
 SYNC_S = 150e-6
+CACHE_BYTES = (4 << 20, 48 << 10, 4 << 20, 80 << 10)
 # Imports and the interpreter's start, as control sees them.
 START_S = 0.2
 
@@ -69,6 +70,8 @@ class SimCluster:
         self.identity = CLUSTER
         self.disk_log, self.disk_pages = MemoryLog(), MemoryPages()
         self.sync_s = SYNC_S
+        # By seed: all pages fit, or most are fetched again and again.
+        self.cache_bytes = CACHE_BYTES[seed % len(CACHE_BYTES)]
         self._pid = 100
         self._ports = 20_000
         self.saved = Saved(self)
@@ -238,6 +241,7 @@ class SimCluster:
 
     async def _compute(self, process: Process, config: dict[str, Any]) -> int:
         node = ComputeNode(self.world, config)
+        node.cache.budget_bytes = self.cache_bytes
         starting = asyncio.ensure_future(node.start())
         both: set[asyncio.Future[Any]] = {starting, node.ended}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

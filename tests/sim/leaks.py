@@ -51,7 +51,8 @@ def _of_home(state: Any, names: set[str]) -> list[str]:
     tables, members = state.tables, {member.place: member for member in state.members}
     found = [
         f"{len(pages)} pages are held by place {place}, which nobody has"
-        for place, pages in tables.references._pages.items()
+        for relation in (tables.references, tables.watchers)
+        for place, pages in relation._pages.items()
         if pages and place not in members
     ]
     found += [f"{m.name} is a member and gone" for m in members.values() if m.name not in names]

@@ -13,6 +13,7 @@ from unittest import mock
 
 from compute.buffer.coherence import ReaderEvents
 from compute.buffer.fetch import Fetcher
+from compute.buffer.places import Places
 from compute.session.relay import Relayed
 from compute.txn import recovery
 from compute.txn.engine import Engine
@@ -163,6 +164,7 @@ MUTANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "whoever comes back keeps its cache": (Membership, "_admit", _always_warm),
     "a new writer does not apply the log": (recovery, "_apply_group", _no_redo),
     "nobody looks for deadlocks": (LockTable, "_wait", _wait_for_ever),
+    "a place outlives its invalidation": (Places, "forget", _nothing),
     "a free row wakes nobody": (LockTable, "_wake", _wake_nobody),
     "snapshots are a little old": (Transaction, "start_statement", _late_snapshot),
 }  # fmt: skip

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from compute.buffer.frames import FrameCache
+from compute.buffer.places import Places
 from compute.buffer.writeback import NEVER, Writeback
 from polarless.kernel.page import LEAF, Frame
+from polarless.wire.memory import Place
 
 
 class SlowPool:
@@ -19,32 +21,38 @@ class SlowPool:
     def __init__(self) -> None:
         self.promises: list[tuple[int, int]] = []
         self.unregistered: list[int] = []
+        self.released: list[int] = []
         self.written: list[int] = []
         self.go = asyncio.Event()
 
     async def write_back(
         self, page_id: int, image: bytes, lsn: int, as_of: Callable[[], int], scan: bool = False
-    ) -> bool:
+    ) -> Place | None:
         self.written.append(page_id)
         await self.go.wait()
         promise = as_of()
         self.promises.append((page_id, promise))
-        return promise != NEVER
+        return Place("mem", 0, page_id, 1, lsn) if promise != NEVER else None
 
     def unregister(self, page_ids: Sequence[int]) -> None:
         self.unregistered += page_ids
+
+    def release(self, page_ids: Sequence[int]) -> None:
+        self.released += page_ids
 
 
 class Bench:
     def __init__(self) -> None:
         self.cache = FrameCache(1 << 20)
         self.pool = SlowPool()
+        self.places = Places(self.pool, self.cache.frames, 1 << 20)  # type: ignore[arg-type]
         self.sent = 100
         self.durable = 100
         self.tasks: list[asyncio.Task[None]] = []
         self.writeback = Writeback(
             self.cache,
             self.pool,  # type: ignore[arg-type]
+            places=self.places,
             spawn=self.spawn,
             advance_sent=lambda: self.sent,
             durable=lambda: self.durable,
@@ -116,8 +124,36 @@ async def test_a_clean_frame_that_leaves_is_only_unregistered(bench: Bench) -> N
     frame = bench.frame(1, 90)
     frame.dirty = False
     bench.writeback.evicted(frame)
+    bench.places.flush()
     assert bench.pool.unregistered == [1]
     assert not bench.tasks
+
+
+async def test_the_place_of_an_image_is_kept_until_the_frame_is_newer(bench: Bench) -> None:
+    frame = bench.frame(1, 90)
+    bench.writeback.pull(1)
+    await bench.finish()
+    assert bench.places.known == {1: Place("mem", 0, 1, 1, 90)}
+    bench.writeback.evicted(frame)
+    bench.places.flush()
+    assert bench.pool.released == [1]
+    frame.lsn, frame.dirty = 120, True
+    bench.sent = bench.durable = 120
+    bench.writeback.evicted(frame)
+    assert not bench.places.known
+    await bench.finish()
+    assert bench.places.known == {1: Place("mem", 0, 1, 1, 120)}
+
+
+async def test_an_image_that_a_commit_overtook_leaves_no_place(bench: Bench) -> None:
+    frame = bench.frame(1, 90)
+    bench.writeback.pull(1)
+    await asyncio.sleep(0)
+    frame.lsn = 120
+    bench.writeback.applied([1], 120)
+    await bench.finish()
+    assert bench.pool.promises == [(1, 100)]
+    assert not bench.places.known
 
 
 async def test_a_page_that_is_not_cached_cannot_be_pulled(bench: Bench) -> None:
