@@ -72,6 +72,15 @@ def plan_alter(tree: Any) -> Plan:
     )
 
 
+async def drop_column(session: SessionLike, name: Name, column: str) -> None:
+    """Drop a column, and what depends on it."""
+    table = await retried(_locked, session, name)
+    if table is not None and column in table.index:
+        change = _Alter(session, name)
+        await change.load()
+        await change.drop_column(column, quiet=False, cascade=True)
+
+
 def _locked(session: SessionLike, name: Name) -> Table | None:
     table = ddl.newest(session, ddl.located(session, name))
     if table is not None:
@@ -96,8 +105,7 @@ class _Alter:
 
     async def run(self, item: Any) -> Name:
         """Do it. Returns the table's name from now on."""
-        self.table = await retried(ddl.newest, self.session, self.name)
-        self.catalog = await retried(ddl.current_catalog, self.session)
+        await self.load()
         table = self.table
         if isinstance(item, exp.ColumnDef):
             await self._add_column(item)
@@ -111,7 +119,7 @@ class _Alter:
             if str(item.args.get("kind") or "COLUMN").upper() == "CONSTRAINT":
                 await self._drop_constraint(identifier(target.this), quiet=quiet, cascade=cascade)
             else:
-                await self._drop_column(identifier(target.this), quiet=quiet, cascade=cascade)
+                await self.drop_column(identifier(target.this), quiet=quiet, cascade=cascade)
         elif isinstance(item, exp.RenameColumn):
             self._rename_column(identifier(item.this.this), identifier(item.args["to"].this))
         elif isinstance(item, exp.AlterRename):
@@ -123,6 +131,11 @@ class _Alter:
         else:
             raise not_supported("this ALTER TABLE")
         return self.name
+
+    async def load(self) -> None:
+        """Read the table and the catalog as they are now."""
+        self.catalog = await retried(ddl.current_catalog, self.session)
+        self.table = await retried(ddl.newest, self.session, self.name)
 
     def _store(self, table: Table) -> None:
         ddl.store(self.session, table)
@@ -166,7 +179,8 @@ class _Alter:
             found.uniques = []
             await self._checked(found)
 
-    async def _drop_column(self, column: str, *, quiet: bool, cascade: bool) -> None:
+    async def drop_column(self, column: str, *, quiet: bool, cascade: bool) -> None:
+        """DROP COLUMN."""
         table: Table = self.table
         if column not in table.index:
             if not quiet:
@@ -178,8 +192,6 @@ class _Alter:
             )
             return
         gone = table.index[column]
-        if gone in table.primary_key and len(table.columns) > 1:
-            raise not_supported("dropping a column of the primary key")
         referring = [
             (other, key)
             for other in self.catalog.tables.values()
@@ -211,7 +223,7 @@ class _Alter:
             self.session.notice(
                 "NOTICE", "00000", f"drop cascades to column {using} of table {table.name}"
             )
-            await self._drop_column(using, quiet=False, cascade=True)
+            await self.drop_column(using, quiet=False, cascade=True)
             self.table = table = await retried(ddl.newest, self.session, self.name)
             gone = table.index[column]
         engine, txn = self.session.engine, ddl.transaction_of(self.session)
@@ -237,7 +249,8 @@ class _Alter:
         after = with_columns(table, tuple(c for c in table.columns if c.name != column))
         after = replace(
             after,
-            primary_key=moved(table.primary_key),
+            primary_key=() if gone in table.primary_key else moved(table.primary_key),
+            constraint="" if gone in table.primary_key else table.constraint,
             indexes=tuple(kept),
             checks=tuple(
                 check

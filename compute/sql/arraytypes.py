@@ -265,9 +265,22 @@ ARRAYS: Final[dict[int, ArrayType]] = {
 }
 
 
+_OF_ENUMS: Final[dict[SqlType, ArrayType]] = {}
+
+
+def register_array(element: SqlType) -> None:
+    """Make the array type of an enum known."""
+    kind = ArrayType(f"{element.name}[]", element.array_oid, -1, "array", 0, element)
+    named = BY_NAME.get(kind.name)
+    _OF_ENUMS[element] = _register(kind)
+    if named is None:
+        # Its name means something within a catalog only.
+        del BY_NAME[kind.name]
+
+
 def array_of(element: SqlType) -> ArrayType | None:
     """The type of arrays of a type."""
-    found = BY_OID.get(element.array_oid)
+    found = _OF_ENUMS.get(element) or BY_OID.get(element.array_oid)
     return found if isinstance(found, ArrayType) else None
 
 

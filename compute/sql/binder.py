@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from compute.sql import functions, operators, scalars, symbols
+from compute.sql import enums, functions, operators, scalars, symbols
+from compute.sql.arraytypes import array_of
 from compute.sql.builtins import times
 from compute.sql.builtins.texts import unistr
 from compute.sql.casts import EXPLICIT, cast
 from compute.sql.catalog import Table
+from compute.sql.environment import current
 from compute.sql.expressions import (
     Aggregate,
     Case,
@@ -438,6 +440,8 @@ class Binder:
             # The name of a sequence is looked up when the function is called.
             trees = [trees[0].this, *trees[1:]]
         args = self.arguments(name, trees)
+        if name in enums.FUNCTIONS and args and args[0].type.family == "enum":
+            return _enum_function(name, args)
         if any(is_array(arg) for arg in args):
             found: Node | None = _arrays().function(name, args)
             if found is not None:
@@ -826,6 +830,9 @@ _INSTEAD: Final = {
 
 def type_of(node: Any) -> tuple[SqlType, int]:
     """Type and modifier of a type in the text. Raises 42704, 0A000, 22023."""
+    named = enum_of(node)
+    if named is not None:
+        return named, -1
     name, arguments = _type_name(node)
     kind = BY_NAME.get(name)
     if kind is None and name.strip('"') in _INTERNAL_NAMES:
@@ -833,6 +840,58 @@ def type_of(node: Any) -> tuple[SqlType, int]:
     if kind is None:
         raise unknown_type(name)
     return kind, _typmod(kind, name, arguments)
+
+
+def enum_of(node: Any) -> SqlType | None:
+    """An enum by its name, or an array type of one; None if it is neither."""
+    if not current.types or not isinstance(node, exp.DataType):
+        return None
+    if node.this == exp.DataType.Type.ARRAY and len(node.expressions) == 1:
+        inner = enum_of(node.expressions[0])
+        return inner if inner is None or inner.family == "array" else array_of(inner)
+    if node.this != exp.DataType.Type.USERDEFINED:
+        return None
+    kind, schema = node.args.get("kind"), None
+    if isinstance(kind, exp.Dot):
+        schema, kind = identifier(kind.this), kind.expression
+    elif isinstance(kind, exp.Table):
+        schema = identifier(kind.args["db"]) if kind.args.get("db") else None
+        kind = kind.this
+    name = identifier(kind) if isinstance(kind, exp.Expression) else _folded(str(kind))
+    found = enums.find(name, schema)
+    if found is None and name.startswith("_"):
+        element = enums.find(name[1:], schema)
+        return None if element is None else array_of(element)
+    return found
+
+
+def _enum_function(name: str, args: list[Node]) -> Node:
+    """enum_first(), enum_last(), enum_range() of an enum's NULL, or between two of its values."""
+    kind = args[0].type
+    assert isinstance(kind, enums.EnumType)
+    places = [place for place, _ in kind.labels]
+    if name != "enum_range":
+        if not places:
+            raise CallerMistake(f"enum {kind.name} contains no values", sqlstate="55000")
+        return Const(places[0] if name == "enum_first" else places[-1], kind)
+    array = array_of(kind)
+    assert array is not None
+    if len(args) == 1:
+        return Const(places, array)
+    ends = tuple(cast(arg, kind) for arg in args)
+    if len(ends) != 2 or not all(isinstance(end, Const) for end in ends):
+        raise not_supported("enum_range() of values that are not constant")
+    low, high = (end.value for end in ends if isinstance(end, Const))
+    inside = [
+        place
+        for place in places
+        if (low is None or place >= low) and (high is None or place <= high)
+    ]
+    return Const(inside, array)
+
+
+def _folded(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name[:1] == '"' else name.lower()
 
 
 # What pg_type calls the types, and so what drivers write in quotes.

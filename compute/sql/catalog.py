@@ -1,6 +1,6 @@
 """Tables, and where they are kept: rows of the catalog's tree, so DDL is transactional.
 
-    key      keycode of (kind, schema, name), kind one of table, sequence, view, schema
+    key      keycode of (kind, schema, name), kind one of table, sequence, view, schema, type
     payload  msgpack; of a table: id, columns [(name, type oid, typmod, not null, default,
              identity)], primary key [column index], constraint, tree, root, int_keys, indexes,
              checks, foreign keys, comments. Of others: tuples
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from compute.buffer.waits import Suspend, resumed
-from compute.sql.environment import lookup_path
+from compute.sql.enums import EnumType, enum_type
+from compute.sql.environment import current, lookup_path
 from compute.sql.types import BPCHAR, BY_OID, NUMERIC, SqlType, to_text
 from polarless.errors import Conflict
 from polarless.kernel import keycode
@@ -194,6 +195,7 @@ class Catalog:
     sequences: Mapping[tuple[str, str], Sequence] = field(default_factory=dict)
     views: Mapping[tuple[str, str], View] = field(default_factory=dict)
     schemas: frozenset[str] = frozenset()
+    types: Mapping[tuple[str, str], EnumType] = field(default_factory=dict)
 
     def find(self, name: str, schema: str | None = None) -> Table | None:
         """The table of this name, in the search path if no schema is given."""
@@ -336,13 +338,25 @@ def encode_view(view: View) -> bytes:
     return bytes(_pack((view.text, view.columns)))
 
 
+def encode_type(kind: EnumType) -> bytes:
+    """The payload of an enum's row."""
+    return bytes(_pack((kind.oid, kind.labels)))
+
+
+def decode_type(schema: str, name: str, payload: bytes) -> EnumType:
+    """The inverse of `encode_type`."""
+    oid, labels = msgpack.unpackb(payload, use_list=False)
+    return enum_type(oid, schema, name, labels)
+
+
 def relation_key(kind: str, schema: str, name: str) -> bytes:
     """The key of a row of any kind."""
     return keycode.encode((kind, schema, name))
 
 
 TABLE_PREFIX: Final = keycode.encode(("table",))
-_KINDS: Final = ("schema", "sequence", "table", "view")
+_TYPE_PREFIX: Final = keycode.encode(("type",))
+_KINDS: Final = ("schema", "sequence", "table", "type", "view")
 _PREFIXES: Final = tuple(keycode.encode((kind,)) for kind in _KINDS)
 # Between them are roles and grants too, which are no relations.
 _LOW: Final = _PREFIXES[0]
@@ -382,7 +396,15 @@ def load(engine: Engine, own: Mapping[Any, bytes | None] | None = None) -> Catal
     sequences: dict[tuple[str, str], Sequence] = {}
     views: dict[tuple[str, str], View] = {}
     schemas: set[str] = set()
+    types: dict[tuple[str, str], EnumType] = {}
     for key, payload in rows.items():
+        if key.startswith(_TYPE_PREFIX):
+            _, schema, name = keycode.decode(key)
+            types[schema, name] = decode_type(schema, name, payload)
+    current.types = types
+    for key, payload in rows.items():
+        if key.startswith(_TYPE_PREFIX):
+            continue
         if key.startswith(TABLE_PREFIX):
             table = decode_table(engine, key, payload)
             tables[table.schema, table.name] = table
@@ -394,7 +416,7 @@ def load(engine: Engine, own: Mapping[Any, bytes | None] | None = None) -> Catal
             views[schema, name] = View(schema, name, *msgpack.unpackb(payload, use_list=False))
         else:
             schemas.add(schema)
-    return Catalog(tables, sequences, views, frozenset(schemas))
+    return Catalog(tables, sequences, views, frozenset(schemas), types)
 
 
 def own_changes(txn: Transaction | None) -> Mapping[Any, bytes | None] | None:
@@ -463,6 +485,7 @@ ENCODER_NAMES: Final = {
     "uuid": "encode_str",
     "clock": "encode_int",
     "interval": "encode_bytes",
+    "enum": "encode_int",
 }
 ENCODERS: Final = {name: getattr(keycode, name) for name in set(ENCODER_NAMES.values())}
 

@@ -141,6 +141,8 @@ def ddl_plan(verb: str, action: Callable[[SessionLike], str]) -> Plan:
     """A plan that calls ``action(session)``, which returns the command tag."""
 
     def run(session: SessionLike, params: Params) -> bytes:
+        # The plan may be of another version: names of types mean what they mean now.
+        current_catalog(session)
         return command_complete(action(session))
 
     return Plan(

@@ -115,7 +115,8 @@ class Dialect(Postgres):
             inner = self.sql(expression, "this")
             if not isinstance(expression.this, (exp.Literal, exp.Paren, exp.Anonymous, exp.Column)):
                 inner = f"({inner})"
-            return f"{inner}::{_type_name(self.sql(expression, 'to').lower())}"
+            kind = self.sql(expression, "to")
+            return f"{inner}::{kind if chr(34) in kind else _type_name(kind.lower())}"
 
         def not_sql(self, expression: Any) -> str:
             inner = expression.this

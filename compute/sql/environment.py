@@ -44,6 +44,8 @@ class Current(threading.local):
     # that was made of it is good once only.
     now_us: int = 0
     volatile: bool = False
+    # The enums of the catalog that was read last, by schema and name.
+    types: Any = None
 
 
 current: Final = Current()

@@ -240,7 +240,7 @@ def negate(node: Node) -> Node:
 
 COMPARISONS: Final = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ORDERED: Final = frozenset(
-    {"int", "text", "bool", "time", "date", "bytea", "uuid", "clock", "interval", "jsonb"}
+    {"int", "text", "bool", "time", "date", "bytea", "uuid", "clock", "interval", "jsonb", "enum"}
 )
 
 

@@ -68,6 +68,7 @@ from compute.sql.syntax import (
     string_value,
     too_deep,
 )
+from compute.sql.type_ddl import plan_types
 from compute.sql.types import UNKNOWN, type_by_oid
 from compute.sql.utility import Reader, plan_utility, text_column, text_row
 from compute.sql.wrapped import plan_wrapped
@@ -191,11 +192,13 @@ class Planner:
         """The catalog as the session sees it. May raise a `Suspend`."""
         own = self._own(session)
         if own is not None:
+            current.types = own.catalog.types
             return own.catalog
         version = self.engine.catalog_version
         if self._catalog is None or self._catalog_version != version:
             self._catalog = load(self.engine)
             self._catalog_version = version
+        current.types = self._catalog.types
         return self._catalog
 
     def _own(self, session: SessionLike) -> OwnCatalog | None:
@@ -390,6 +393,8 @@ class Planner:
             found = self._many_rows(session, many, oids)
             if found is not None:
                 return found
+        # What the names of types mean.
+        self.catalog(session)
         tokens = scan(text)
         statements = split(text, tokens)
         if len(statements) > 1:
@@ -404,6 +409,7 @@ class Planner:
             plan_wrapped(text, own)
             or plan_roles(own, self.catalog, self._random)
             or plan_relations(text, own)
+            or plan_types(own)
             or plan_utility(own)
         )
         if plan is not None:
@@ -874,7 +880,6 @@ def _refuse(tree: Any, tokens: list[Token] | None) -> PolarlessError:
 
 
 _HINTS: Final = {
-    "CREATE TYPE": "For an enum, use text with CHECK (... IN (...)).",
     "CREATE DOMAIN": "Use its base type, with the CHECK at each column.",
     "CREATE FUNCTION": "Functions are written by the client.",
     "CREATE TRIGGER": "Do what it does in the statement's transaction.",

@@ -256,8 +256,19 @@ class AlterBound(Bound):
 
     async def rows(self, session: SessionLike, params: Params, sink: RowSink) -> str:
         """See `Bound.rows`."""
+        await _catalog_read(session)
         tag: str = await self._action(session)
         return tag
+
+
+async def _catalog_read(session: SessionLike) -> None:
+    """Names of types mean from now on what they mean in the newest catalog."""
+    while True:
+        try:
+            ddl.current_catalog(session)
+            return
+        except Suspend as suspend:
+            await resumed(suspend)
 
 
 async def add_primary_key(

@@ -34,7 +34,8 @@ def read_name(reader: Reader) -> Name:
     return Name(creation_schema(), first, first)
 
 
-def _names(reader: Reader) -> list[Name]:
+def name_list(reader: Reader) -> list[Name]:
+    """Several names, with commas between them."""
     names = [read_name(reader)]
     while reader.accept(","):
         names.append(read_name(reader))
@@ -74,7 +75,7 @@ def _lock(reader: Reader) -> Plan:
     """LOCK [TABLE] a, b [IN mode MODE]. Modes that keep writers out wait for them; others are void,
     since readers are never in anybody's way."""
     reader.accept("table")
-    names = _names(reader)
+    names = name_list(reader)
     mode = ""
     if reader.accept("in"):
         words = []
@@ -257,7 +258,7 @@ def _missing(session: SessionLike, what: str, name: Name, *, quiet: bool) -> Non
 
 def _drop_sequence(reader: Reader) -> Plan:
     quiet = reader.accept("if", "exists")
-    names = _names(reader)
+    names = name_list(reader)
     cascade = _cascade(reader)
 
     def action(session: SessionLike) -> str:
@@ -297,7 +298,7 @@ def _drop_sequence(reader: Reader) -> Plan:
 def _drop_index(reader: Reader) -> Plan:
     reader.accept("concurrently")
     quiet = reader.accept("if", "exists")
-    names = _names(reader)
+    names = name_list(reader)
     _cascade(reader)
 
     def action(session: SessionLike) -> str:
@@ -403,7 +404,7 @@ def _create_view(text: str, reader: Reader, *, replaces: bool) -> Plan:
 
 def _drop_view(reader: Reader) -> Plan:
     quiet = reader.accept("if", "exists")
-    names = _names(reader)
+    names = name_list(reader)
     _cascade(reader)
 
     def action(session: SessionLike) -> str:
@@ -461,7 +462,7 @@ def _create_schema(reader: Reader) -> Plan:
 
 def _drop_schema(reader: Reader) -> Plan:
     quiet = reader.accept("if", "exists")
-    names = [name.name for name in _names(reader)]
+    names = [name.name for name in name_list(reader)]
     cascade = _cascade(reader)
 
     def action(session: SessionLike) -> str:
@@ -484,7 +485,8 @@ def empty_schema(session: SessionLike, catalog: Catalog, name: str, *, cascade: 
     tables = {t.table_id: t for t in catalog.tables.values() if t.schema == name}
     views = [view for view in catalog.views.values() if view.schema == name]
     sequences = [found for found in catalog.sequences.values() if found.schema == name]
-    inside: list[Any] = [*tables.values(), *views, *sequences]
+    types = [found for found in catalog.types.values() if found.schema == name]
+    inside: list[Any] = [*tables.values(), *views, *sequences, *types]
     if inside and not cascade:
         raise CallerMistake(
             f"cannot drop schema {name} because other objects depend on it",
@@ -505,6 +507,21 @@ def empty_schema(session: SessionLike, catalog: Catalog, name: str, *, cascade: 
     for found in sequences:
         if found.owner is None or found.owner[0] not in tables:
             ddl.drop_sequence(session, found)
+    for kind in types:
+        used = [
+            (table, column.name)
+            for table in catalog.tables.values()
+            for column in table.columns
+            if table.schema != name and column.type.oid in (kind.oid, kind.array_oid)
+        ]
+        if used:
+            raise CallerMistake(
+                f"cannot drop type {name}.{kind.name} because other objects depend on it",
+                sqlstate="2BP01",
+                detail=f"column {used[0][1]} of table {used[0][0].name} depends on it",
+                hint=f"DROP TYPE {name}.{kind.name} CASCADE first.",
+            )
+        _delete(session, "type", name, kind.name)
 
 
 # ----------------------------------------------------------------------------------------- comments

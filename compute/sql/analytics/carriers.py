@@ -61,7 +61,7 @@ EXACT: Final = Carrier("VARCHAR", "exact")
 
 _BY_FAMILY: Final = {
     "bool": BOOLEAN, "float": DOUBLE, "text": VARCHAR, "time": BIGINT, "date": INTEGER,
-    "int": BIGINT, "reg": BIGINT,
+    "int": BIGINT, "reg": BIGINT, "enum": BIGINT,
 }  # fmt: skip
 
 

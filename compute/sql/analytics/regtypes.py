@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from compute.sql import binder as plain
+from compute.sql import enums
 from compute.sql.analytics.arrays import array_type
 from compute.sql.analytics.carriers import element_of
 from compute.sql.analytics.leaves import current
@@ -58,7 +59,7 @@ REG_TYPES: Final = {word: _made(word, oid) for word, oid in _WORDS.items()}
 
 
 def _type_oid(name: Any) -> bytes:
-    kind = BY_NAME.get(str(name))
+    kind = UNKNOWN if name == UNKNOWN.name else BY_NAME.get(str(name)) or enums.find(str(name))
     return _U4.pack(kind.oid if kind is not None else 0)
 
 
@@ -69,6 +70,9 @@ BINARY_OUTPUT[REGTYPE] = _type_oid
 def type_of(tree: Any) -> tuple[SqlType, int]:
     """As `compute.sql.binder.type_of`, with arrays and reg types."""
     if isinstance(tree, exp.DataType):
+        named = plain.enum_of(tree)
+        if named is not None:
+            return named, -1
         word = tree.this.name if hasattr(tree.this, "name") else str(tree.this)
         if word.lower() in REG_TYPES:
             return REG_TYPES[word.lower()], -1

@@ -6,7 +6,6 @@ They are called by tools, which know PostgreSQL's own answers; where there is no
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -41,6 +40,9 @@ Function = Callable[..., Any]
 def _format_type(session: Any, oid: int | None, typmod: int | None) -> str | None:
     if oid is None:
         return None
+    made = objects.of(current).types.get(oid)
+    if made is not None:
+        return objects.shown_type(made)
     kind = BY_OID.get(oid)
     if kind is None:
         return "-" if oid == 0 else objects.TYPE_NAMES.get(oid, "???")
@@ -231,11 +233,6 @@ def _format(session: Any, text: str | None, *values: Any) -> str | None:
     return "".join((*parts, text[position:]))
 
 
-def _json_object(session: Any, *values: Any) -> str:
-    pairs = zip(values[::2], values[1::2])
-    return json.dumps({str(name): value for name, value in pairs}, separators=(", ", " : "))
-
-
 # Name -> ways to call it: argument types, result type, function, and whether NULLs are its own.
 _ANY: Final = SqlType("any", 2276, 4, "any")
 _Way = tuple[tuple[SqlType, ...], SqlType, Function]
@@ -321,9 +318,7 @@ _FUNCTIONS: Final[dict[str, tuple[_Way, ...]]] = {
     "quote_nullable": (((_T,), _T, _quote_nullable),),
     "pg_filenode_relation": (((_O, _O), OID, _nothing),),
 }  # fmt: skip
-_OWN_NULLS: Final = frozenset(
-    {"format", "json_build_object", "format_type", "pg_get_expr", "quote_nullable"}
-)
+_OWN_NULLS: Final = frozenset({"format", "format_type", "pg_get_expr", "quote_nullable"})
 _TO_REG: Final = {"to_regclass": "regclass", "to_regtype": "regtype",
                   "to_regnamespace": "regnamespace", "to_regrole": "regrole",
                   "to_regproc": "regproc"}  # fmt: skip
@@ -358,10 +353,6 @@ def make(name: str, args: list[Node]) -> Node | None:
         from compute.sql.analytics.regtypes import REG_TYPES
 
         return Const(args[0].type.oid, REG_TYPES["regtype"])
-    if name == "json_build_object" and args and len(args) % 2 == 0:
-        kind = BY_OID.get(114, TEXT)
-        known = tuple(cast(arg, TEXT) if arg.type is UNKNOWN else arg for arg in args)
-        return _call(name, _json_object, known, kind)
     if name == "format" and args:
         from compute.sql.analytics.regtypes import cast_reg
 

@@ -12,6 +12,7 @@ from compute.sql.catalogs.deparse import full
 from compute.sql.catalogs.objects import Constraint, Objects, Relation, owner
 from compute.sql.catalogs.pg import default_text, type_modifier, type_name
 from compute.sql.catalogs.relations import Row, maker
+from compute.sql.enums import EnumType
 from compute.sql.types import NUMERIC, SqlType
 
 _SCHEMA: Final = "information_schema"
@@ -85,6 +86,7 @@ def _column(
     length, precision, scale = type_modifier(kind, typmod)
     is_number = kind.family in ("int", "float", "numeric") and kind.oid != 26
     is_time = kind.family in ("time", "date")
+    element = kind.element if isinstance(kind, ArrayType) else kind
     return {
         "table_catalog": session.database,
         "table_schema": relation.schema,
@@ -93,7 +95,7 @@ def _column(
         "ordinal_position": number,
         "column_default": full(default_text(default, kind)) if default is not None else None,
         "is_nullable": "NO" if not_null else "YES",
-        "data_type": "ARRAY" if isinstance(kind, ArrayType) else kind.name,
+        "data_type": _data_type(kind),
         "character_maximum_length": length,
         "character_octet_length": (
             length * 4 if length else 1 << 30 if kind.family == "text" else None
@@ -103,7 +105,7 @@ def _column(
         "numeric_scale": scale if is_number else None,
         "datetime_precision": (0 if kind.family == "date" else 6) if is_time else None,
         "udt_catalog": session.database,
-        "udt_schema": "pg_catalog",
+        "udt_schema": element.schema if isinstance(element, EnumType) else "pg_catalog",
         "udt_name": type_name(kind),
         "dtd_identifier": str(number),
         "is_self_referencing": "NO",
@@ -112,6 +114,12 @@ def _column(
         "is_generated": "NEVER",
         "is_updatable": "YES" if relation.kind == "r" else "NO",
     }
+
+
+def _data_type(kind: SqlType) -> str:
+    if isinstance(kind, ArrayType):
+        return "ARRAY"
+    return "USER-DEFINED" if kind.family == "enum" else kind.name
 
 
 _KINDS: Final = {"p": "PRIMARY KEY", "u": "UNIQUE", "f": "FOREIGN KEY", "c": "CHECK"}

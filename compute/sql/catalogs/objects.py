@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from compute.sql import environment
+from compute.sql.arraytypes import array_of
 from compute.sql.catalog import Catalog, Sequence, Table, View
 from compute.sql.catalog import Index as StoredIndex
 from compute.sql.catalogs.deparse import full
 from compute.sql.catalogs.information_columns import INFORMATION_SCHEMA
 from compute.sql.catalogs.pg_columns import PG_CATALOG
 from compute.sql.definitions import check_columns_of
+from compute.sql.enums import EnumType
 from compute.sql.index_parts import distinct, is_plain, part, part_label, shown
 from compute.sql.types import BOOL, BY_NAME, BY_OID, INT8, SqlType
 from polarless.errors import CallerMistake
@@ -167,6 +170,8 @@ class Objects:
     constraints: dict[int, Constraint] = field(default_factory=dict)
     # Sequences by their oids.
     sequences: dict[int, Sequence] = field(default_factory=dict)
+    # Enums and their array types by their oids.
+    types: dict[int, SqlType] = field(default_factory=dict)
 
     def add(self, relation: Relation) -> None:
         """Make a relation known."""
@@ -217,6 +222,11 @@ def build(catalog: Catalog) -> Objects:
         found.add(Relation(made_oid("system", "polarless", name), "polarless", name, "v"))
     for schema in catalog.schemas:
         found.schemas.setdefault(schema, made_oid("schema", schema))
+    for enum in catalog.types.values():
+        found.schemas.setdefault(enum.schema, made_oid("schema", enum.schema))
+        array = array_of(enum)
+        assert array is not None
+        found.types |= {enum.oid: enum, array.oid: array}
     for table in catalog.tables.values():
         _add_table(found, table)
     for table in catalog.tables.values():
@@ -414,6 +424,9 @@ def reg_name(current: Any, word: str, oid: int) -> str:
     if oid == 0:
         return "-"
     if word == "regtype":
+        made = of(current).types.get(oid)
+        if made is not None:
+            return shown_type(made)
         kind = BY_OID.get(oid)
         return kind.name if kind is not None else str(oid)
     if word == "regnamespace":
@@ -500,7 +513,7 @@ def reg_oid(current: Any, word: str, text: str) -> int:
 def find_oid(current: Any, word: str, text: str) -> int | None:
     """As `reg_oid`; None if there is none."""
     if word == "regtype":
-        return _type_oid(text)
+        return _enum_oid(current, text) or _type_oid(text)
     parts = split_name(text)
     if word == "regclass":
         schema = parts[-2] if len(parts) > 1 else None
@@ -512,6 +525,26 @@ def find_oid(current: Any, word: str, text: str) -> int | None:
         known = parts[-1] == owner(current) or parts[-1] in current.access.roles
         return role_oid(current, parts[-1]) if known else None
     return None
+
+
+def _enum_oid(current: Any, text: str) -> int | None:
+    name, brackets, _ = text.strip().partition("[]")
+    parts = split_name(name)
+    for schema in environment.lookup_path() if len(parts) < 2 else (parts[-2],):
+        for kind in of(current).types.values():
+            if isinstance(kind, EnumType) and (kind.schema, kind.name) == (schema, parts[-1]):
+                return kind.array_oid if brackets else kind.oid
+    return None
+
+
+def shown_type(kind: SqlType) -> str:
+    """An enum or an array of one as format_type() shows it."""
+    element = getattr(kind, "element", None)
+    if element is not None:
+        return f"{shown_type(element)}[]"
+    schema = kind.schema if isinstance(kind, EnumType) else ""
+    visible = schema in environment.lookup_path()
+    return ("" if visible else quote(schema) + ".") + quote(kind.name)
 
 
 def _type_oid(text: str) -> int | None:

@@ -27,6 +27,7 @@ from compute.sql.catalogs.objects import (
 )
 from compute.sql.catalogs.pg_columns import PG_CATALOG
 from compute.sql.catalogs.relations import TYPES, Row, maker
+from compute.sql.enums import EnumType
 from compute.sql.types import BPCHAR, BY_OID, NUMERIC, VARCHAR, SqlType
 
 _TABLESPACE: Final = 1663
@@ -161,10 +162,40 @@ def default_text(default: str, kind: SqlType) -> str:
     return default
 
 
+def _types() -> list[SqlType]:
+    """The types that PostgreSQL has too."""
+    return [k for k in dict.fromkeys(BY_OID.values()) if "enum" not in (k.family, _family_of(k))]
+
+
+def _family_of(kind: SqlType) -> str:
+    return kind.element.family if isinstance(kind, ArrayType) else kind.family
+
+
+@maker("pg_catalog", "pg_enum")
+def enum_labels(objects: Objects, session: Any) -> Iterable[Row]:
+    for kind in objects.types.values():
+        if isinstance(kind, EnumType):
+            for number, (_, label) in enumerate(kind.labels, 1):
+                yield {
+                    "oid": made_oid("label", kind.oid, label),
+                    "enumtypid": kind.oid,
+                    "enumsortorder": float(number),
+                    "enumlabel": label,
+                }
+
+
 @maker("pg_catalog", "pg_type")
 def types(objects: Objects, session: Any) -> Iterable[Row]:
-    for kind in dict.fromkeys(BY_OID.values()):
+    for kind in _types():
         yield _type(kind)
+    for kind in objects.types.values():
+        element = kind.element if isinstance(kind, ArrayType) else kind
+        assert isinstance(element, EnumType)
+        yield _type(kind) | {
+            "typnamespace": objects.schemas[element.schema],
+            "typtype": "e" if kind is element else "b",
+            "typcategory": "E" if kind is element else "A",
+        }
     pseudo = (("record", 2249), ("any", 2276), ("anyarray", 2277), ("trigger", 2279))
     for name, oid in pseudo:
         yield {
@@ -324,7 +355,7 @@ def languages(objects: Objects, session: Any) -> Iterable[Row]:
 
 @maker("pg_catalog", "pg_opclass")
 def operator_classes(objects: Objects, session: Any) -> Iterable[Row]:
-    for kind in dict.fromkeys(BY_OID.values()):
+    for kind in _types():
         name = type_name(kind)
         yield {
             "oid": made_oid("opclass", name), "opcmethod": BTREE_OID, "opcname": f"{name}_ops",
