@@ -302,6 +302,7 @@ class ComputeNode(rpc.Service):
         next_sweep = next_free = 0.0
         while True:
             await clock.sleep(TICK_S)
+            self.cache.trim()
             self.fetcher.places.flush()
             if self.auditor is not None:
                 await self.auditor.step()

@@ -25,6 +25,8 @@ from polarless.kernel.stats import Stats
 _ROW_BYTES = 235
 _BRANCH_BYTES = 80
 _FRAME_BYTES = 600
+# Frames that leave in one `trim`: two milliseconds, as most of them are written back.
+TRIM_FRAMES = 32
 
 
 def weigh(frame: Frame) -> int:
@@ -59,6 +61,7 @@ class FrameCache:
         self._sieve = Sieve()
         # After a pass that found nothing to evict: do not look again below this many bytes.
         self._retry_bytes = 0
+        self._fruitless_lsn: Lsn = -1
 
     def pin(self, page_id: PageId) -> None:
         """The page stays in the cache, or comes into it and stays, until it is unpinned."""
@@ -114,8 +117,13 @@ class FrameCache:
         for page_id in list(self.frames):
             self.remove(page_id)
 
-    def shrink(self, keep: PageId | None = None) -> None:
-        """Evict until the budget holds, or nothing more may leave."""
+    def trim(self) -> None:
+        """Evict some of what could not leave when room was wanted; called now and then."""
+        if self.used_bytes > self.budget_bytes and self.evictable_lsn != self._fruitless_lsn:
+            self.shrink(limit=TRIM_FRAMES)
+
+    def shrink(self, keep: PageId | None = None, *, limit: int = 1 << 62) -> None:
+        """Evict until the budget holds, or nothing more may leave, at most ``limit`` frames."""
         frames = self.frames
 
         def spare(page_id: PageId) -> bool:
@@ -135,8 +143,10 @@ class FrameCache:
             assert victim is not None
             self.stats.evicted += 1
             self.on_evict(victim)
-            if self.used_bytes <= self.budget_bytes:
+            limit -= 1
+            if not limit or self.used_bytes <= self.budget_bytes:
                 self._retry_bytes = 0
                 return
         self._retry_bytes = self.used_bytes + self.budget_bytes // 64
+        self._fruitless_lsn = self.evictable_lsn
         self.stats.over_budget += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compute.buffer.frames import FrameCache
+from compute.buffer.frames import TRIM_FRAMES, FrameCache
 from compute.buffer.replacement import Sieve
 from polarless.kernel.page import LEAF, Frame
 
@@ -44,6 +44,20 @@ def test_frames_that_are_not_advanced_stay_over_budget(cache: FrameCache) -> Non
     assert cache.stats.over_budget
     cache.evictable_lsn = 11
     cache.shrink()
+    assert cache.used_bytes <= cache.budget_bytes
+
+
+def test_what_could_not_leave_leaves_when_it_may(cache: FrameCache) -> None:
+    cache.evictable_lsn = 10
+    for page_id in range(1, 60):
+        cache.install(leaf(page_id, lsn=20))
+    cache.trim()
+    assert len(cache.frames) == 59
+    cache.evictable_lsn = 20
+    cache.trim()
+    # Some at a time: the loop must not stop for all of them.
+    assert len(cache.frames) == 59 - TRIM_FRAMES
+    cache.trim()
     assert cache.used_bytes <= cache.budget_bytes
 
 
