@@ -119,7 +119,7 @@ class RelayLink(asyncio.Protocol):
             self._server.spawn(self._verdict(asked))
             return
         if kind == wire.REPLAY and number == 0:
-            self._adopt(wire.positions(wire.fields(payload)["snapshots"]))
+            self._adopt(wire.positions(wire.fields(payload, snapshots=list)["snapshots"]))
             return
         session = self.sessions.get(number)
         if session is None:

@@ -6,6 +6,7 @@ its start. One that was started in the instant before a kill is found by its com
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ from polarless.net.datadir import (
 )
 from polarless.net.processes import Machine, ProcessId
 from polarless.wire.control import COMPUTE, KINDS, MEMORY, PROXY, STORAGE, RunRecord
+
+log = logging.getLogger(__name__)
 
 SIGKILL: Final = 9
 SIGTERM: Final = 15
@@ -66,6 +69,8 @@ class Crew:
         self._serve_fd = serve_fd
         self._emit = emit
         self._spawn = spawn
+        # Members whose record has to be written.
+        self._unwritten: dict[str, Member] = {}
 
     def start(self, member: Member, *, home_epoch: int, topology: dict[str, Any]) -> None:
         """Start the process of a member in its role."""
@@ -146,7 +151,21 @@ class Crew:
             member.sql = str(link.ready.get("sql", member.sql))
 
     def remember(self, member: Member) -> None:
-        """Write a member's record."""
+        """Write a member's record; a little later if there is no room on the disk now."""
+        self._unwritten[member.name] = member
+        self.write_records()
+
+    def write_records(self) -> None:
+        """Write the records that were not written yet."""
+        for name, member in list(self._unwritten.items()):
+            try:
+                self._write_record(member)
+            except OSError as error:
+                log.warning("the record of %s was not written: %s", name, error)
+                return
+            del self._unwritten[name]
+
+    def _write_record(self, member: Member) -> None:
         link = self.links.get(member.name)
         process = link.process if link else ProcessId(0, 0)
         self._data.write_record(

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from polarless.config import HOST, ClusterConfig, ControlConfig, parse_cluster
@@ -23,6 +24,7 @@ from polarless.control.decisions import (
     Begin,
     Detach,
     Effect,
+    Ended,
     Event,
     HomeTaken,
     Kill,
@@ -93,6 +95,7 @@ class Service:
         self.port = port
         # What control.json holds.
         self.saved = data.read("control.json")
+        self._is_unsaved = False
         self.core = Failover(
             members,
             config,
@@ -341,9 +344,19 @@ class Service:
         return list(self._events)
 
     def save(self, values: dict[str, Any]) -> None:
-        """Keep values in control.json."""
+        """Keep values in control.json; a little later if there is no room on the disk now."""
         self.saved |= values
-        self._data.write("control.json", self.saved)
+        self._is_unsaved = True
+        self._write_saved()
+
+    def _write_saved(self) -> None:
+        # Epochs are fenced in storage and told by the nodes: nothing may wait for this file.
+        try:
+            self._data.write("control.json", self.saved)
+        except OSError as error:
+            log.warning("control.json was not written: %s", error)
+        else:
+            self._is_unsaved = False
 
     # Events in, effects out.
 
@@ -365,11 +378,16 @@ class Service:
             case Save(epoch, home_epoch):
                 self.save({"epoch": epoch, "home_epoch": home_epoch})
             case Start(name):
-                self.crew.start(
-                    self.core.members[name],
-                    home_epoch=self.core.home_epoch,
-                    topology=self._topology(),
-                )
+                try:
+                    self.crew.start(
+                        self.core.members[name],
+                        home_epoch=self.core.home_epoch,
+                        topology=self._topology(),
+                    )
+                except OSError as error:
+                    log.error("%s cannot be started: %s", name, error)
+                    # As if it had been, and had ended at once: it is tried again, later.
+                    self._clock.call_soon(partial(self.emit, Ended(name, None)))
                 if self.saved.get("ports") != self.crew.ports:
                     self.save({"ports": dict(self.crew.ports)})
             case Kill(name):
@@ -427,7 +445,10 @@ class Service:
             **record.fields,
         }
         self._events.append(event)
-        self._data.append_event(event, self._config.events_file_bytes_max)
+        try:
+            self._data.append_event(event, self._config.events_file_bytes_max)
+        except OSError as error:
+            log.warning("an event was not written down: %s", error)
         log.info("%s: %s: %s", record.event, record.node, record.text)
         self._changed.set()
 
@@ -463,6 +484,9 @@ class Service:
             gap_s, last = now - last, now
             self.emit(Tick(paused_s=gap_s - interval_s if gap_s > 3 * interval_s else 0.0))
             core = self.core
+            if self._is_unsaved:
+                self._write_saved()
+            self.crew.write_records()
             if core.members.url_kind == PROXY:
                 self.crew.spare.tick(not core.stopping and (core.asleep or all_well(core)), now)
 

@@ -38,7 +38,10 @@ def setup(node: str, *, level: int = logging.INFO) -> None:
 
 
 def rotate(path: Path, bytes_max: int) -> bool:
-    """Cut the file if it is longer. What is written between copy and cut is lost."""
+    """Cut the file if it is longer. What is written between copy and cut is lost.
+
+    If there is no room to keep the last part, that is lost too: the log must not grow.
+    """
     try:
         if path.stat().st_size <= bytes_max:
             return False
@@ -50,7 +53,10 @@ def rotate(path: Path, bytes_max: int) -> bool:
         size = os.fstat(fd).st_size
         kept = os.pread(fd, bytes_max, max(0, size - bytes_max))
         old = path.with_name(path.name + ".1")
-        with open(os.open(old, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with (
+            contextlib.suppress(OSError),
+            open(os.open(old, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file,
+        ):
             file.write(kept)
         os.ftruncate(fd, 0)
     finally:

@@ -1,6 +1,7 @@
 """The log as files in a folder.
 
     log/STATE                      the state record
+    log/STATE.spare                room for the next one, which is written in place and renamed
     log/LOCK                       held while a process has the log open
     log/00000000000000000000.log   a segment, named by its start LSN in 20 digits
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +24,11 @@ from pathlib import Path
 
 from polarless.errors import CallerMistake, Overloaded
 
+log = logging.getLogger(__name__)
+
 _SUFFIX = ".log"
 _NEW = ".new"
+_SPARE = "STATE.spare"
 # The kernel takes at most 1024 pieces at once.
 _PIECES_MAX = 512
 _SETTLE_BYTES = 4 * 1024 * 1024
@@ -136,12 +141,21 @@ class LogFiles:
             return None
 
     def write_state(self, state: bytes) -> None:
-        path = self._folder / "STATE"
-        temporary = path.with_suffix(_NEW)
+        # Not made empty first: then its blocks would be given back, and perhaps not be had again.
+        spare = self._folder / _SPARE
         with _room("write the state record"):
-            _write_file(temporary, state)
-        temporary.replace(path)
+            _write_file(spare, state, keep=True)
+        spare.replace(self._folder / "STATE")
         _sync_folder(self._folder)
+
+    def reserve_state(self, byte_count: int) -> None:
+        spare = self._folder / _SPARE
+        try:
+            if spare.exists() and spare.stat().st_size >= byte_count:
+                return
+            _write_file(spare, bytes(byte_count))
+        except OSError as error:
+            log.debug("no room is kept for the next state record: %s", error)
 
     def close(self) -> None:
         self._close_newest()
@@ -182,10 +196,14 @@ def _write_all(fd: int, pieces: Sequence[bytes], offset: int) -> int:
     return total
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+def _write_file(path: Path, data: bytes, *, keep: bool = False) -> None:
+    """Write and sync a file. ``keep``: on the blocks that it has, if it is there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if keep else os.O_TRUNC)
+    fd = os.open(path, flags, 0o600)
     try:
         _write_all(fd, [data], 0)
+        if keep:
+            os.ftruncate(fd, len(data))
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -9,6 +9,7 @@ is one line of faults.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +58,7 @@ class MemoryLog:
         self.syncs = 0
         # Segment -> how many of its bytes would survive a crash.
         self._durable: dict[int, int] = {}
+        self._spare_bytes = 0
 
     def segments(self) -> list[tuple[int, int]]:
         return sorted((start, len(data)) for start, data in self.contents.items())
@@ -102,8 +104,16 @@ class MemoryLog:
     def read_state(self) -> bytes | None:
         return self.state
 
+    def reserve_state(self, byte_count: int) -> None:
+        with contextlib.suppress(Overloaded):
+            if self._spare_bytes < byte_count:
+                self.faults.take_room(byte_count)
+                self._spare_bytes = byte_count
+
     def write_state(self, state: bytes) -> None:
-        self.faults.take_room(len(state))
+        if self._spare_bytes < len(state):
+            self.faults.take_room(len(state))
+        self._spare_bytes = 0
         self.faults.sync_or_fail()
         self.state = state
 
@@ -116,7 +126,7 @@ class MemoryLog:
         These can be read, and are not durable: the next crash may take them.
         """
         after = MemoryLog(Faults(room_bytes=self.faults.room_bytes))
-        after.state = self.state
+        after.state, after._spare_bytes = self.state, self._spare_bytes
         for start, data in self.contents.items():
             kept = min(len(data), self._durable[start] + torn_bytes)
             after.contents[start] = bytearray(data[:kept])

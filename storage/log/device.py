@@ -53,6 +53,12 @@ class LogDevice(Protocol):
     def read_state(self) -> bytes | None:
         """The state record, or None if none was ever written."""
 
+    def reserve_state(self, byte_count: int) -> None:
+        """Make room for the next state record, so that a full disk does not refuse it.
+
+        Nothing happens if there is some, or if there is none to be had.
+        """
+
     def write_state(self, state: bytes) -> None:
         """Replace the state record in one step; durable on return."""
 

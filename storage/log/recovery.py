@@ -123,6 +123,7 @@ def prepare(device: LogDevice, cluster: bytes, examined: Examined) -> None:
             device.write_state(state)
         device.create(examined.tail, segment.encode_header(cluster, examined.tail))
         examined.segments.append(examined.tail)
+        device.reserve_state(segment.STATE_BYTES)
         return
     newest = examined.segments[-1]
     if examined.torn_bytes:
@@ -138,6 +139,7 @@ def prepare(device: LogDevice, cluster: bytes, examined: Examined) -> None:
     # begun in front of a batch: what may not be durable is in the newest.
     since = max(newest, min(examined.durable, examined.tail))
     device.settle(newest, segment.HEADER_BYTES + since - newest)
+    device.reserve_state(segment.STATE_BYTES)
 
 
 def _data_bytes(size: int) -> int:

@@ -110,6 +110,8 @@ class LogWriter:
                 self.stats.fences += 1
                 chunk.fence_durable(epoch)
                 done(None)
+                # For the next one: a failover must not wait for room on the disk.
+                self._submit(lambda: self._device.reserve_state(len(state)), lambda *_: None)
             elif isinstance(error, Overloaded):
                 done(error)
             else:

@@ -222,6 +222,39 @@ def test_full_disk_keeps_the_old_state(subject: Subject, monkeypatch: pytest.Mon
     assert subject.reopen().read_state() == b"old"
 
 
+def test_reserved_room_takes_a_state_on_a_full_disk(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        subject.device.reserve_state(8)
+        with monkeypatch.context() as patch:
+            fill(subject, patch)
+            subject.device.write_state(b"state %d." % number)
+            # There is room for one.
+            with pytest.raises(Overloaded):
+                subject.device.write_state(b"another.")
+            subject.device.reserve_state(8)
+        if isinstance(subject.device, MemoryLog):
+            subject.device.faults.room_bytes = None
+        assert subject.reopen().read_state() == b"state %d." % number
+
+
+def fill(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on no file can grow."""
+    if isinstance(subject.device, MemoryLog):
+        subject.device.faults.room_bytes = 0
+        return
+    real = os.pwrite
+
+    def write(fd: int, data: bytes, offset: int) -> int:
+        if offset + len(data) > os.fstat(fd).st_size:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(os, "pwritev", lambda fd, pieces, at: write(fd, b"".join(pieces), at))
+
+
 # ---------------------------------------------------------------------------- what only files have
 
 
