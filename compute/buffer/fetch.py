@@ -34,7 +34,7 @@ from compute.buffer.waits import Suspend, Waiters, WaitFor, resumed
 from compute.pools import LogStore, MemoryPool
 from polarless.errors import ConnectionLost, CorruptData, PolarlessError, Retry
 from polarless.kernel.ids import Lsn, PageId
-from polarless.kernel.page import Frame, decode, verify
+from polarless.kernel.page import Frame, decode, decode_verified, verify
 from polarless.kernel.stats import Stats
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class Fetcher:
         self._recalls_left = left - 1
         self.stats.pool_hits += 1
         self.stats.recalled += 1
-        frame = self._decoded(page_id, image)
+        frame = self._current(decode_verified(image, page_id))
         self.cache.install(frame, shrink=False)
         return frame
 
@@ -322,6 +322,7 @@ class Fetcher:
         page_id = fetch.page_id
         if image is not None:
             self.stats.pool_hits += 1
+            frame = decode_verified(image, page_id)
         else:
             self.stats.pool_misses += 1
             as_of = self.mark()
@@ -335,19 +336,19 @@ class Fetcher:
                 return True
             if not hold and not fetch.scan:
                 self._spawn(self._offer(page_id, image, as_of))
-        frame = self._decoded(page_id, image)
+            frame = decode(image, page_id)
+        self._current(frame)
         self._absent.pop(page_id, None)
         # Somebody waits for it: it must still be here when they run, whatever else arrives.
         frame.visited = bool(fetch.waiters.callbacks)
         self.cache.install(frame)
         return True
 
-    def _decoded(self, page_id: PageId, image: bytes) -> Frame:
-        frame = decode(image, page_id)
-        # C1 and C3: nothing newer than what this node's channel has announced is ever installed.
+    def _current(self, frame: Frame) -> Frame:
+        """C1 and C3: nothing newer than what this node's channel has announced is installed."""
         if frame.lsn > self.mark():
             raise CorruptData(
-                f"page {page_id} has LSN {frame.lsn}, beyond this node's mark {self.mark()}"
+                f"page {frame.page_id} has LSN {frame.lsn}, beyond this node's mark {self.mark()}"
             )
         return frame
 
