@@ -102,6 +102,8 @@ class Session(Link):
         # The transaction.
         self.txn: Transaction | None = None
         self.explicit = False
+        # The isolation level that the block was begun with, as it was named.
+        self.asked_isolation = "read committed"
         self.failed = False
         self.savepoints: list[Savepoint] = []
         self.start_us = 0

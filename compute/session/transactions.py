@@ -185,10 +185,13 @@ def on_begin(session: Session, ready: Ready, then: Then) -> None:
         if session.txn is None:
             options, settings = ready.plan.argument or NO_OPTIONS, session.settings
             read_only = options.read_only
+            session.asked_isolation = options.isolation or settings.isolation
             session.txn = session.begin(
-                options.isolation or settings.isolation,
+                session.asked_isolation,
                 read_only=settings.read_only if read_only is None else read_only,
             )
+            if options.deferrable is not None:
+                set_deferrable(session, options.deferrable)
         session.explicit = True
     then(session, START if ready.plan.verb == "START TRANSACTION" else BEGIN)
 
@@ -259,19 +262,28 @@ def on_set_transaction(session: Session, ready: Ready, then: Then) -> None:
             set_isolation(session, options.isolation)
         if options.read_only is not None:
             set_read_only(session, options.read_only)
+        if options.deferrable is not None:
+            set_deferrable(session, options.deferrable)
     then(session, SET)
+
+
+def set_deferrable(session: Session, deferrable: bool) -> None:
+    """Only to be shown: a READ ONLY transaction never waits for others."""
+    value = "on" if deferrable else "off"
+    session.settings.set("transaction_deferrable", value, local=True)
 
 
 def set_isolation(session: Session, isolation: str) -> None:
     """Change the level of a transaction that has not looked at anything yet."""
     txn = session.txn
-    if txn is None or isolation == txn.isolation:
+    if txn is None or isolation == session.asked_isolation == txn.isolation:
         return
     if txn.snapshot:
         raise CallerMistake(
             "SET TRANSACTION ISOLATION LEVEL must be called before any query", sqlstate="25001"
         )
     session.engine.rollback(txn)
+    session.asked_isolation = isolation
     session.txn = session.begin(isolation, read_only=txn.read_only)
 
 
@@ -310,7 +322,12 @@ def current_settings(
     """The settings that are the transaction's own state: how to read and how to change them."""
 
     def isolation() -> str:
-        return session.txn.isolation if session.txn is not None else session.settings.isolation
+        txn, settings = session.txn, session.settings
+        if txn is None:
+            return settings.isolation
+        # READ UNCOMMITTED is READ COMMITTED under its own name.
+        asked = session.asked_isolation if session.explicit else settings.isolation
+        return asked if asked == "read uncommitted" else txn.isolation
 
     def read_only() -> str:
         if not session.engine.writable:

@@ -29,6 +29,7 @@ from compute.sql.catalog import (
 )
 from compute.sql.constraints import bound_checks, emit_foreign, parents_of
 from compute.sql.definitions import Definitions, Name, sql_text
+from compute.sql.dependents import renamed_views
 from compute.sql.expressions import Emitter, Node
 from compute.sql.filling import assigned, check_generated, default_of, generated_columns, of_row
 from compute.sql.index_ddl import Key, create_index
@@ -341,6 +342,9 @@ class _Alter:
         txn.put(tree, row_key(table.schema, table.name), None)
         ddl.move_grants(self.session, table.schema, table.name, new)
         self._store(replace(table, name=new))
+        old = (table.schema, table.name)
+        for view in renamed_views(self.catalog, old, (table.schema, new)):
+            ddl.store_view(self.session, view)
 
     async def _alter_column(self, item: Any) -> None:
         table: Table = self.table

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from compute.sql import datetimes, numerics, scalars
 from compute.sql.environment import current
 from compute.sql.expressions import (
     Const,
     Emitter,
+    Local,
     Node,
     Param,
     Retyped,
@@ -166,6 +167,8 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
     if source in (INT2, INT4, INT8, OID) and target in (INT2, INT4, INT8, OID):
         narrower = (source, target) in ((INT8, OID), (OID, INT4), (OID, INT2))
         return _checked_int(node, target) if narrower else Retyped(node, target)
+    if source.family == target.family == "array":
+        return _array(node, target, strength)
     if source.family == "reg" and target is OID:
         return Retyped(node, target)
     if source is CLOCK and target is INTERVAL:
@@ -198,6 +201,27 @@ def _convert(node: Node, target: SqlType, strength: int) -> Node | None:
     if source is BOOL and target is INT4:
         return Strict((node,), template("1 if {0} else 0"), target)
     return None
+
+
+def _array(node: Node, target: SqlType, strength: int) -> Node | None:
+    """From an array to one of another type, if the elements can be converted at this strength."""
+    from compute.sql.rowcode import base_names, compile_function
+
+    source, wanted = node.type.element, target.element  # type: ignore[attr-defined]
+    inner = Local("x", source)
+    made = inner if source is wanted else _convert(inner, wanted, strength)
+    if made is None:
+        return None
+    if isinstance(made, (Local, Retyped)):
+        return Strict((node,), call(list), target)
+    out = Emitter(base_names())
+    out.line(f"return {made.emit(out)}")
+    convert = compile_function("convert", "x", out)
+
+    def each(items: list[Any]) -> list[Any]:
+        return [each(item) if isinstance(item, list) else convert(item) for item in items]
+
+    return Strict((node,), call(each), target)
 
 
 def _number(node: Node, target: SqlType) -> Node:

@@ -27,9 +27,11 @@ from compute.sql.catalog import (
     Sequence,
     Table,
     TableColumn,
+    View,
     decode_table,
     encode_sequence,
     encode_table,
+    encode_view,
     has_int_keys,
     load,
     make_table,
@@ -51,6 +53,7 @@ from compute.sql.definitions import (
     read,
     table_name,
 )
+from compute.sql.dependents import drop_views_on
 from compute.sql.environment import lookup_path
 from compute.sql.filling import check_generated
 from compute.sql.index_parts import distinct, part_label
@@ -544,6 +547,9 @@ def plan_drop(tree: Any) -> Plan:
         catalog = current_catalog(session)
         tables = {table.table_id: table for _, table in found if table is not None}
         drop_referring(session, catalog, tables, cascade=cascade, verb="drop")
+        places = [(table.schema, table.name) for table in tables.values()]
+        for view in drop_views_on(session, catalog, places, cascade=cascade):
+            drop_view(session, view)
         for name, table in found:
             if table is None:
                 session.notice(
@@ -568,7 +574,28 @@ def drop_table(session: SessionLike, catalog: Catalog, table: Table) -> None:
     changed(session)
 
 
-def move_grants(session: SessionLike, schema: str, old: str, new: str) -> None:
+def drop_view(session: SessionLike, view: View) -> None:
+    """A view goes."""
+    txn, tree = transaction_of(session), session.engine.catalog_tree
+    key = relation_key("view", view.schema, view.name)
+    txn.lock_and_get(tree, key)
+    txn.put(tree, key, None)
+    drop_grants(session, view.schema, view.name)
+    changed(session)
+
+
+def store_view(session: SessionLike, view: View) -> None:
+    """Write a view's catalog row."""
+    txn, tree = transaction_of(session), session.engine.catalog_tree
+    key = relation_key("view", view.schema, view.name)
+    txn.lock_and_get(tree, key)
+    txn.put(tree, key, encode_view(view))
+    changed(session)
+
+
+def move_grants(
+    session: SessionLike, schema: str, old: str, new: str, to: str | None = None
+) -> None:
     """A renamed table or view stays granted to whom it was, and its old name to nobody."""
     txn, tree = transaction_of(session), session.engine.catalog_tree
     # Read key by key, as the transaction may have granted some of it itself.
@@ -576,7 +603,7 @@ def move_grants(session: SessionLike, schema: str, old: str, new: str) -> None:
         granted = txn.lock_and_get(tree, grant_key(schema, old, role))
         if granted is not None:
             txn.put(tree, grant_key(schema, old, role), None)
-            txn.put(tree, grant_key(schema, new, role), granted)
+            txn.put(tree, grant_key(schema if to is None else to, new, role), granted)
 
 
 def drop_grants(session: SessionLike, schema: str, name: str) -> None:

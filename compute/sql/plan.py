@@ -79,6 +79,7 @@ class TransactionOptions(NamedTuple):
     isolation: str | None = None
     read_only: bool | None = None
     chain: bool = False
+    deferrable: bool | None = None
 
 
 class RowSink(Protocol):

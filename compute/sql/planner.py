@@ -21,6 +21,7 @@ from sqlglot import exp
 from compute.sql import bulk_insert, ddl, prelude, shapes, system
 from compute.sql.access import Access
 from compute.sql.alter import plan_alter
+from compute.sql.alter_more import plan_alter_more
 from compute.sql.analytics import engine as analytics
 from compute.sql.analytics.change import by_query, plan_change
 from compute.sql.analytics.run import Analytic, AnalyticSource, plan_analytic
@@ -410,6 +411,7 @@ class Planner:
             or plan_roles(own, self.catalog, self._random)
             or plan_relations(text, own)
             or plan_types(own)
+            or plan_alter_more(own)
             or plan_utility(own)
         )
         if plan is not None:

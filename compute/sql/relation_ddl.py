@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from compute.sql import ddl
-from compute.sql.catalog import PUBLIC, Catalog, Sequence, View, encode_view, relation_key
+from compute.sql.catalog import PUBLIC, Catalog, Sequence, View, relation_key
 from compute.sql.definitions import Name
+from compute.sql.dependents import drop_views_on
 from compute.sql.environment import creation_schema
 from compute.sql.mistakes import not_supported
 from compute.sql.plan import Plan, SessionLike
@@ -115,7 +116,8 @@ def _number(reader: Reader) -> int:
     return sign * int(token.value)
 
 
-def _options(reader: Reader) -> dict[str, Any]:
+def sequence_options(reader: Reader) -> dict[str, Any]:
+    """The options of a sequence, up to the end."""
     found: dict[str, Any] = {}
     while reader.peek is not None:
         if reader.accept("as"):
@@ -153,6 +155,8 @@ def _options(reader: Reader) -> dict[str, Any]:
             while reader.accept("."):
                 parts.append(reader.name())
             found["owner"] = parts
+        elif reader.accept("owner", "to"):
+            reader.name()
         else:
             raise near(reader.next())
     return found
@@ -175,7 +179,7 @@ def _owner(catalog: Catalog, parts: list[str]) -> tuple[int, str] | None:
 def _create_sequence(reader: Reader) -> Plan:
     quiet = reader.accept("if", "not", "exists")
     name = read_name(reader)
-    options = _options(reader)
+    options = sequence_options(reader)
 
     def action(session: SessionLike) -> str:
         ddl.check_schema(session, name)
@@ -204,7 +208,7 @@ def _alter_sequence(reader: Reader) -> Plan:
     quiet = reader.accept("if", "exists")
     name = read_name(reader)
     renamed = reader.name() if reader.accept("rename", "to") else None
-    options = _options(reader)
+    options = sequence_options(reader)
 
     def action(session: SessionLike) -> str:
         catalog = ddl.current_catalog(session)
@@ -391,12 +395,7 @@ def _create_view(text: str, reader: Reader, *, replaces: bool) -> Plan:
             if not quiet:
                 raise CallerMistake(f'relation "{name.name}" already exists', sqlstate="42P07")
             return "CREATE VIEW"
-        txn = ddl.transaction_of(session)
-        key = relation_key("view", name.schema, name.name)
-        txn.lock_and_get(session.engine.catalog_tree, key)
-        view = View(name.schema, name.name, query, tuple(columns))
-        txn.put(session.engine.catalog_tree, key, encode_view(view))
-        ddl.changed(session)
+        ddl.store_view(session, View(name.schema, name.name, query, tuple(columns)))
         return "CREATE VIEW"
 
     return ddl.ddl_plan("CREATE VIEW", action)
@@ -405,16 +404,29 @@ def _create_view(text: str, reader: Reader, *, replaces: bool) -> Plan:
 def _drop_view(reader: Reader) -> Plan:
     quiet = reader.accept("if", "exists")
     names = name_list(reader)
-    _cascade(reader)
+    cascade = _cascade(reader)
 
     def action(session: SessionLike) -> str:
+        catalog = ddl.current_catalog(session)
+        views: dict[tuple[str, str], View] = {}
         for written in names:
             name = ddl.located(session, written)
-            if (name.schema, name.name) not in ddl.current_catalog(session).views:
-                _missing(session, "view", name, quiet=quiet)
+            place = (name.schema, name.name)
+            if place in catalog.views:
+                views[place] = catalog.views[place]
                 continue
-            _delete(session, "view", name.schema, name.name)
-            ddl.drop_grants(session, name.schema, name.name)
+            kind = catalog.kind_of(name.name, name.schema)
+            if kind is not None:
+                raise CallerMistake(
+                    f'"{name.name}" is not a view',
+                    sqlstate="42809",
+                    hint=f"Use DROP {kind.upper()} to remove {'an' if kind == 'index' else 'a'} "
+                    f"{kind}.",
+                )
+            _missing(session, "view", name, quiet=quiet)
+        gone = drop_views_on(session, catalog, views, cascade=cascade)
+        for view in [*views.values(), *gone]:
+            ddl.drop_view(session, view)
         return "DROP VIEW"
 
     return ddl.ddl_plan("DROP VIEW", action)
@@ -499,11 +511,13 @@ def empty_schema(session: SessionLike, catalog: Catalog, name: str, *, cascade: 
         ddl.newest(session, Name(table.schema, table.name, table.name))
         ddl.lock_table(session, table)
     ddl.drop_referring(session, catalog, tables, cascade=cascade, verb="drop")
+    places = [(name, table.name) for table in tables.values()]
+    places += [(name, view.name) for view in views]
+    views += drop_views_on(session, catalog, places, cascade=cascade)
     for table in tables.values():
         ddl.drop_table(session, catalog, table)
     for view in views:
-        _delete(session, "view", name, view.name)
-        ddl.drop_grants(session, name, view.name)
+        ddl.drop_view(session, view)
     for found in sequences:
         if found.owner is None or found.owner[0] not in tables:
             ddl.drop_sequence(session, found)

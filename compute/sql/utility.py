@@ -32,6 +32,7 @@ from compute.sql.syntax import (
     token_name,
 )
 from compute.sql.types import TEXT
+from polarless.errors import CallerMistake
 
 
 class Reader:
@@ -141,6 +142,7 @@ _ISOLATIONS: Final = (
 def _options(reader: Reader) -> TransactionOptions:
     isolation: str | None = None
     read_only: bool | None = None
+    deferrable: bool | None = None
     while reader.peek is not None:
         if reader.accept("isolation", "level"):
             for name in _ISOLATIONS:
@@ -153,11 +155,13 @@ def _options(reader: Reader) -> TransactionOptions:
             read_only = True
         elif reader.accept("read", "write"):
             read_only = False
-        elif reader.accept("not", "deferrable") or reader.accept("deferrable"):
-            pass
+        elif reader.accept("not", "deferrable"):
+            deferrable = False
+        elif reader.accept("deferrable"):
+            deferrable = True
         elif not reader.accept(","):
             raise near(reader.next())
-    return TransactionOptions(isolation, read_only)
+    return TransactionOptions(isolation, read_only, deferrable=deferrable)
 
 
 def _begin(reader: Reader) -> Plan:
@@ -180,7 +184,13 @@ def _end(kind: str) -> Callable[[Reader], Plan]:
             reader.end()
             return Plan("rollback_to", argument=name, verb="ROLLBACK")
         if reader.accept("prepared"):
-            raise not_supported("two-phase commit")
+            token = reader.next()
+            if token.kind != STRING:
+                raise near(token)
+            raise CallerMistake(
+                f'prepared transaction with identifier "{string_value(token)}" does not exist',
+                sqlstate="42704",
+            )
         chain = False
         if reader.accept("and"):
             chain = not reader.accept("no")
@@ -253,6 +263,9 @@ def _set_characteristics(options: TransactionOptions) -> Plan:
         if options.read_only is not None:
             value = "on" if options.read_only else "off"
             session.settings.set("default_transaction_read_only", value)
+        if options.deferrable is not None:
+            value = "on" if options.deferrable else "off"
+            session.settings.set("default_transaction_deferrable", value)
         return _SET
 
     return session_plan("set", "SET", action)

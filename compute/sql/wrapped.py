@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from compute.sql.binder import type_of
 from compute.sql.mistakes import not_supported
 from compute.sql.plan import Plan
-from compute.sql.syntax import NUMBER, OP, WORD, Token, near, parse
+from compute.sql.syntax import NUMBER, OP, STRING, WORD, Token, near, parse
 from compute.sql.utility import Reader
 from polarless.errors import CallerMistake
 
@@ -116,6 +116,13 @@ def _type_oid(name: str) -> int:
 
 
 def _prepare(text: str, reader: Reader) -> Plan:
+    following = reader.tokens[2] if len(reader.tokens) > 2 else None
+    if following is not None and following.kind == STRING and reader.accept("transaction"):
+        raise CallerMistake(
+            "prepared transactions are disabled",
+            sqlstate="55000",
+            hint="Two-phase commit is not supported; the transaction can be committed.",
+        )
     name = reader.name()
     types: tuple[str, ...] = _list(text, reader) if reader.accept("(") else ()
     reader.expect("as")

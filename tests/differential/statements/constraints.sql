@@ -145,11 +145,8 @@ alter table neg2 drop column if exists nosuch;
 alter table neg2 add primary key (a);
 alter table neg2 add primary key (b);
 insert into neg2(a, b) values (5, 'q');
--- differs: RENAME CONSTRAINT is not built
 alter table neg2 rename constraint neg2_pkey to neg_primary;
--- differs: RENAME CONSTRAINT is not built
 insert into neg2(a, b) values (5, 'q');
--- differs: SET SCHEMA is not built
 alter table neg2 set schema nosuch;
 create table exc(a int, b int, constraint exc_ab unique (a, b) deferrable initially deferred);
 create table nn(a int null, b int unique null);

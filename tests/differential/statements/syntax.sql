@@ -217,7 +217,6 @@ select a from s1.t;
 drop schema s1;
 drop schema s1 cascade;
 drop schema nosuch;
--- differs: not built
 create type mood as enum ('sad', 'ok');
 -- differs: not built
 create domain posint as int check (value > 0);
