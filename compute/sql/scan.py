@@ -161,7 +161,11 @@ class Cursor:
         found, position = txn.payloads(
             tree, low, high, after=self._position, reverse=source.reverse
         )
-        rows = decode(found, txn)
+        try:
+            rows = decode(found, txn)
+        except Suspend:
+            # Some values are not at hand: as far as they are, or wait for the first.
+            return decode([payload for _, payload in self.next(txn)], txn)
         # After what may raise: a Suspend reads the same leaf again.
         self._move(position)
         return rows
@@ -173,15 +177,21 @@ class Cursor:
     def _by_keys(self, txn: Transaction, tree: Tree) -> Batch:
         rows: Batch = []
         # The index moves only when the whole batch is there: a Suspend in between reads it again.
-        end = min(self._index + ROWS_PER_STEP // 4, len(self._keys))
+        at = self._index
+        end = min(at + ROWS_PER_STEP // 4, len(self._keys))
         try:
-            for key in self._keys[self._index : end]:
-                payload = txn.get(tree, key)
+            for at in range(self._index, end):
+                payload = txn.get(tree, self._keys[at])
                 if payload is not None:
-                    rows.append((key, payload))
+                    rows.append((self._keys[at], payload))
         except PageMiss as miss:
             miss.also = tree.absent_leaves(self._keys[self._index : end], PREFETCH_PAGES)
             raise
+        except Suspend:
+            # A large value: those before it count, as not all may fit into memory at once.
+            if not rows:
+                raise
+            end = at
         self._index = end
         self.done = end == len(self._keys)
         return rows

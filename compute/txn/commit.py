@@ -1,6 +1,6 @@
 """The commit's synchronous step: check, build the group, apply it, release the locks, queue it.
 
-0. While storage's disk is full it waits here, where it can still be given up.
+0. While storage is behind, or its disk full, it waits here, where it can still be given up.
 1. Every page it will touch is looked up first; a missing one is raised as a `PageMiss` before
    anything has changed, and the commit is called again when it has come.
 2. From there on nothing can wait or fail but for our own mistakes: the records are made and applied
@@ -58,7 +58,7 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
     """See the module's docstring; called by `Engine.commit`."""
     writer = engine.log
     assert writer is not None
-    if writer.full is not None:
+    if writer.is_behind:
         writer.wait_for_room()
     trees = txn.trees
     try:

@@ -440,7 +440,7 @@ class Engine:
     @property
     def can_log(self) -> bool:
         """Whether background work may add to the log: not while it waits for room."""
-        return self.writable and self.log is not None and self.log.full is None
+        return self.writable and self.log is not None and not self.log.is_behind
 
     def catalog_changed(self) -> None:
         """Plans made with the catalog so far are out of date."""

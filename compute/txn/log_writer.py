@@ -10,9 +10,12 @@ A commit is acknowledged only after its `advance` was answered (C2), and nothing
 node before it is durable (C3). If the home is lost, what was durable but not answered waits in
 ``unanswered`` and is advanced at once when a new home has taken over.
 
-While storage's disk is full nothing new is applied (`wait_for_room`). At `DISK_FULL_DEADLINE_S` who
-waits to commit gets 53100, and who is in the queue 08007: its group is tried again until there is
-room, since the frames have it and later groups lie behind it.
+While more than `WAITING_BYTES_MAX` are not durable, as when storage hangs, nothing new is applied
+(`wait_for_room`): clients wait where they can still give up, and memory stays bounded.
+
+While storage's disk is full nothing new is applied either. At `DISK_FULL_DEADLINE_S` who waits to
+commit gets 53100, and who is in the queue 08007: its group is tried again until there is room,
+since the frames have it and later groups lie behind it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ from polarless.kernel.world import Clock, Timer
 log = logging.getLogger(__name__)
 
 APPENDS_IN_FLIGHT: Final = 2
+# With one more group, of the largest size, still less than a storage client takes unanswered.
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+# When to try again what the storage client did not take, if nothing of ours is under way there.
+FLUSH_AGAIN_S: Final = 0.05
 # How long a wait for newer snapshots lasts before an advance is sent for them alone.
 ADVANCE_AGAIN_S: Final = 0.005
 # From storage's first refusal on; then nobody waits any longer, and new commits fail at once.
@@ -137,6 +144,11 @@ class LogWriter:
         """Bytes queued or under way that are not durable yet."""
         return self.tail - self.durable
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether nothing new may be applied now: `wait_for_room`."""
+        return self.full is not None or self.tail - self.durable > WAITING_BYTES_MAX
+
     def when_drained(self, callback: Callable[[], None]) -> None:
         """Call back once after the next batch is durable (for whoever must not run ahead)."""
         self._drained.append(callback)
@@ -173,10 +185,11 @@ class LogWriter:
             self._full_timer = self._clock.call_later(DISK_FULL_DEADLINE_S, self._full_too_long)
 
     def wait_for_room(self) -> None:
-        """Called while ``full``, before anything is applied: raises a `WaitFor`, later 53100."""
+        """Called while `is_behind`, before anything is applied: raises a `WaitFor`, or 53100."""
         if self._overdue:
             raise self._no_room()
-        raise WaitFor(self._room, "room on storage's disk")
+        what = "room on storage's disk" if self.full is not None else "storage, which is behind"
+        raise WaitFor(self._room, what)
 
     @property
     def is_overdue(self) -> bool:
@@ -251,11 +264,20 @@ class LogWriter:
         data = self._buffer[0] if len(self._buffer) == 1 else b"".join(self._buffer)
         self._buffer = []
         start, self._buffered_from = self._buffered_from, self.tail
+        try:
+            self._store.append(self.epoch, start, data, self._appended)
+        except Overloaded as error:
+            # Nothing was taken. It goes in front of what was queued meanwhile.
+            log.warning("epoch %s: an append waits: %s", self.epoch, error)
+            self._buffer.insert(0, data)
+            self._buffered_from = start
+            self._flush_due = True
+            self._clock.call_later(FLUSH_AGAIN_S, self._flush)
+            return
         self.sent = self.tail
         self._in_flight += 1
         self.stats.appends += 1
         self.stats.bytes += len(data)
-        self._store.append(self.epoch, start, data, self._appended)
 
     def _appended(self, lsn: Lsn | None, error: PolarlessError | None) -> None:
         self._in_flight -= 1
@@ -279,6 +301,8 @@ class LogWriter:
             self._flush()
         if self._drained:
             self._call_drained()
+        if self._room.callbacks and not self.is_behind:
+            self._room.wake(None)
 
     def _advance(self) -> None:
         lsn = self.durable

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sortedcontainers import SortedList
 
 from compute.btree.tree import Tree
-from compute.buffer.waits import WaitFor
+from compute.buffer.waits import Suspend, WaitFor
 from compute.txn.locks import Owner
 from compute.txn.versions import visible
 from polarless.errors import CallerMistake, Conflict, Overloaded, Reroute
@@ -161,19 +161,34 @@ class Transaction(Owner):
         """One leaf's worth of visible rows in ``[low, high)``, and where to go on (None: the end).
 
         ``after`` is the position that the previous call returned. May raise a `Suspend`; then call
-        again with the same arguments.
+        again with the same arguments. A leaf's values may be more than there is memory for: at one
+        that is not at hand the batch ends, and the next one begins there.
         """
         frame, keys, rest = self._leaf(tree, low, high, after, reverse)
         rows = frame.rows
         snapshot = self.snapshot
         result: list[tuple[Key, bytes]] = []
+        done: Key = None
         for key in keys:
             version: Any = rows[key]
             while version is not None and version[0] > snapshot:
                 version = version[2]
             if version is not None and version[1] is not None:
                 payload = version[1]
-                result.append((key, payload if type(payload) is bytes else self.large(payload)))
+                if type(payload) is not bytes:
+                    try:
+                        payload = self.large(payload)
+                    except Suspend:
+                        if not result:
+                            raise
+                        rest = done if reverse else key
+                        if reverse:
+                            low = rest
+                        else:
+                            high = rest
+                        break
+                result.append((key, payload))
+            done = key
         own = self.writes.get(tree.tree_id) if self.writes else None
         if own:
             result = self._merged(

@@ -118,6 +118,28 @@ async def test_random_transactions_match_a_dict(cache_bytes: int, int_keys: bool
             assert encode(stored) == encode(frame)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+async def test_large_values_that_do_not_fit_into_memory_together_are_read(reverse: bool) -> None:
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        rows = {key: b"%d" % key * 20_000 for key in range(20)}
+        await put_rows(engine, tree, rows)
+        await put_rows(engine, tree, {3: b"short"})
+        engine.fetcher.values.budget_bytes = 100_000
+        engine.fetcher.values.put(1 << 40, b"")
+        reading = engine.begin()
+        await running(reading.start_statement)
+        for key, payload in ((7, b"own"), (18, None), (30, b"new")):
+            await running(partial(reading.lock_and_get, tree, key))
+            reading.put(tree, key, payload)
+        expected = sorted((rows | {3: b"short", 7: b"own", 30: b"new"}).items())
+        expected = [row for row in expected if row[0] != 18]
+        found = read_all(engine, tree, reverse=reverse, txn=reading)
+        # It never ended before.
+        assert await asyncio.wait_for(found, 30) == (expected[::-1] if reverse else expected)
+
+
 async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_commit() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
