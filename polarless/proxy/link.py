@@ -135,7 +135,12 @@ class Link:
     # Sessions.
 
     def attach(self, backend: Backend) -> int:
-        """A number for one session's part here."""
+        """A number for one session's part here. Raises `Retry` if the node is gone.
+
+        Whoever has one is told when the node is lost; a part of a lost node would never hear of it.
+        """
+        if not self.connected:
+            raise Retry(f"node {self.node} is gone")
         number = next(self._numbers)
         self.backends[number] = backend
         return number

@@ -92,9 +92,10 @@ def _report(outcomes: list[Outcome], seconds: float, as_json: bool) -> int:
     problems = {o.seed: o.problem for o in sorted(outcomes, key=lambda o: o.seed) if o.problem}
     commits = sum(outcome.commits for outcome in outcomes)
     audits = sum(outcome.audits for outcome in outcomes)
+    cpu_s = sum(outcome.cpu_s for outcome in outcomes) / max(1, len(outcomes))
     if as_json:
         fields = {"seeds": len(outcomes), "failed": problems, "commits": commits, "audits": audits}
-        print(json.dumps({**fields, "seconds": round(seconds, 1)}))
+        print(json.dumps({**fields, "seconds": round(seconds, 1), "cpu_s": round(cpu_s, 2)}))
     elif problems:
         if len(outcomes) == 1:
             print(*problems.values())
@@ -102,6 +103,8 @@ def _report(outcomes: list[Outcome], seconds: float, as_json: bool) -> int:
         print(f"failed: {list(problems)}; replay with `polarless sim --seed {seed} --trace`")
     else:
         print(f"clean: {len(outcomes)} seeds, {commits} commits, {audits} audits")
+        if len(outcomes) > 1:
+            print(f"a seed took {cpu_s:.2f} s of a processor on average")
     return 1 if problems else 0
 
 

@@ -45,18 +45,14 @@ class Bank(Work):
         while not self.stopping:
             one, other = rng.sample(range(ACCOUNTS), 2)
             amount = rng.randrange(1, 50)
-            try:
-                await client.query("begin")
-                await client.query(f"update account set v = v - {amount} where id = {one}")
-                await client.query(f"update account set v = v + {amount} where id = {other}")
-                await client.query("commit")
+            texts = (
+                f"update account set v = v - {amount} where id = {one}",
+                f"update account set v = v + {amount} where id = {other}",
+            )
+            # Two that lock the same rows in the other order are in each other's way.
+            if not await self.transaction(client, texts):
                 self.outcome.transfers += 1
-            except SimError as error:
-                # Two that lock the same rows in the other order.
-                if not self.is_expected(error):
-                    raise
-                await client.query("rollback")
-            await asyncio.sleep(rng.uniform(0, 0.01))
+            await self.rest(rng.uniform(0, 0.01))
         client.close()
 
     async def insert(self, number: int) -> None:
@@ -79,7 +75,7 @@ class Bank(Work):
             self.newest = row
             found = await reader.query(f"select id from ledger where id = {row}")
             assert found, f"row {row} was acknowledged and is not seen at once"
-            await asyncio.sleep(0.001)
+            await self.rest(0.001)
         client.close()
         reader.close()
 
@@ -94,7 +90,7 @@ class Bank(Work):
                 found = await client.query(f"select id from ledger where id = {newest}")
                 assert found, f"row {newest} was acknowledged and is not seen"
             self.outcome.audits += 1
-            await asyncio.sleep(0.003)
+            await self.rest(0.003)
         client.close()
 
     async def check(self) -> None:

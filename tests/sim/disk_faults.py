@@ -43,10 +43,10 @@ async def full(chaos: Chaos) -> None:
     chaos.outcome.disk_was_full = True
     _set_room(chaos, room)
     if chaos.rng.random() < 0.3:
-        await asyncio.sleep(seconds / 2)
+        await chaos.wait(seconds / 2)
         await chaos.kill()
         seconds /= 2
-    await asyncio.sleep(seconds)
+    await chaos.wait(seconds)
     _set_room(chaos, None)
 
 

@@ -21,6 +21,9 @@ from tests.sim.outcome import Outcome
 FAULTS_MAX: Final = 6
 # A reader that does not acknowledge is expelled well before.
 EXPELLED_S: Final = 2.0
+# A fault is long, and clients are slower meanwhile, by so much.
+LONG_S: Final = 1.0
+SLOW_PACE: Final = 10.0
 # Somebody who is a reader or the writer, the home or another memory node, storage.
 NODES: Final = ("rw", "ro", "home", "memory", "storage", "proxy")
 # Who talks to whom.
@@ -68,6 +71,17 @@ class Chaos:
         failpoints.disarm()
         disk_faults.end(self)
 
+    async def wait(self, seconds: float) -> None:
+        """A fault goes on. What clients do late in a long one shows little, and costs most."""
+        if seconds < LONG_S:
+            await asyncio.sleep(seconds)
+            return
+        await asyncio.sleep(LONG_S / 2)
+        self.outcome.pace = SLOW_PACE
+        await asyncio.sleep(seconds - LONG_S * 0.75)
+        self.outcome.pace = 1.0
+        await asyncio.sleep(LONG_S / 4)
+
     def someone(self, *roles: str) -> str | None:
         """A node that has one of these roles now."""
         role = self.rng.choice(roles or NODES[:5])
@@ -109,14 +123,14 @@ class Chaos:
         process.stopped = True
         if role == "ro" and calm and seconds > EXPELLED_S:
             # It is expelled, and nobody waits for it any longer.
-            await asyncio.sleep(EXPELLED_S)
+            await self.wait(EXPELLED_S)
             seconds -= EXPELLED_S
             before = self.outcome.commits + self.outcome.transfers
             await asyncio.sleep(seconds)
             after = self.outcome.commits + self.outcome.transfers
             assert after > before, f"all wait for {process.name}, which is stopped"
         else:
-            await asyncio.sleep(seconds)
+            await self.wait(seconds)
         process.go_on(self.cluster.loop)
 
     async def slow(self) -> None:
@@ -136,7 +150,7 @@ class Chaos:
         seconds = self.rng.choice((0.01, 0.1, 1.0, 3.0))
         self.say(f"a cut from {one} to {other}{' and back' if both else ''} for {seconds} s")
         self.cluster.network.cut(one, other, both=both)
-        await asyncio.sleep(seconds)
+        await self.wait(seconds)
         self.cluster.network.mend()
 
     async def tear(self) -> None:

@@ -14,11 +14,16 @@ acknowledged before its transaction began.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import accumulate, pairwise
+from typing import Final
 
 COMMITTED, FAILED, UNKNOWN = "committed", "failed", "unknown"
+# A value that no read shows is behind all others.
+NOWHERE: Final = 1 << 62
 
 
 @dataclass
@@ -57,6 +62,8 @@ class _Checker:
         self.history = history
         self.writer: dict[tuple[int, int], int] = {}
         self.order: dict[int, tuple[int, ...]] = {}
+        # (key, value) -> where it is in the order of its key.
+        self.place: dict[tuple[int, int], int] = {}
         self.ww: dict[int, set[int]] = {}
         self.wr: dict[int, set[int]] = {}
         self.rw: dict[int, set[int]] = {}
@@ -70,6 +77,8 @@ class _Checker:
         yield from broken
         if broken:
             return
+        for key, values in self.order.items():
+            self.place.update(((key, value), place) for place, value in enumerate(values))
         yield from self._aborted_and_intermediate()
         yield from self._real_time()
         self._edges()
@@ -91,13 +100,14 @@ class _Checker:
             for key, what in txn.ops:
                 if isinstance(what, int):
                     continue
-                if len(set(what)) < len(what):
-                    yield f"T{number} reads a value of {key} twice: {what}"
                 short, long = sorted((what, self.order.get(key, ())), key=len)
                 if long[: len(short)] != short:
                     yield f"T{number}: two orders of {key}: {short} and {long}"
                 self.order[key] = long
         for key, values in self.order.items():
+            # Every read is the beginning of it.
+            if len(set(values)) < len(values):
+                yield f"a value of {key} is there twice: {values}"
             for value in values:
                 if (key, value) not in self.writer:
                     yield f"nobody appended {value} to {key}"
@@ -107,13 +117,18 @@ class _Checker:
         for number, txn in enumerate(self.history):
             for key, value in txn.appends():
                 final[number, key] = value
+        # Key -> where in its order the first value is that was rolled back.
+        aborted: dict[int, int] = {}
+        for key, values in self.order.items():
+            failed = (self.history[self.writer[key, value]].state == FAILED for value in values)
+            aborted[key] = next((place for place, is_so in enumerate(failed) if is_so), len(values))
         for number, txn in enumerate(self.history):
             if txn.state == FAILED:
                 continue
             for key, values in txn.reads():
-                for value in values:
-                    if self.history[self.writer[key, value]].state == FAILED:
-                        yield f"G1a: T{number} reads {value} of {key}, which was rolled back"
+                if len(values) > aborted[key]:
+                    value = values[aborted[key]]
+                    yield f"G1a: T{number} reads {value} of {key}, which was rolled back"
                 if values:
                     by = self.writer[key, values[-1]]
                     if by != number and final[by, key] != values[-1]:
@@ -125,14 +140,21 @@ class _Checker:
         for txn in self.history:
             if txn.state == COMMITTED:
                 for key, value in txn.appends():
-                    acked.setdefault(key, []).append((txn.ended, value))
+                    place = self.place.get((key, value), NOWHERE)
+                    acked.setdefault(key, []).append((txn.ended, place))
+        # Key -> when, and how many values whoever reads from then on sees at least.
+        least: dict[int, list[tuple[float, int]]] = {}
+        for key, found in acked.items():
+            found.sort()
+            places = accumulate((place for _, place in found), max)
+            least[key] = [(at, place + 1) for (at, _), place in zip(found, places, strict=True)]
         for number, txn in enumerate(self.history):
             if txn.state == FAILED:
                 continue
             for key, values in txn.reads():
-                missing = {value for at, value in acked.get(key, ()) if at < txn.began}
-                if missing := missing - set(values):
-                    yield f"stale: T{number} does not see {sorted(missing)[:5]} of {key}"
+                before = bisect_left(least.get(key, ()), (txn.began,))
+                if before and len(values) < least[key][before - 1][1]:
+                    yield f"stale: T{number} does not see all of {key}: {values[-5:]}"
 
     def _edges(self) -> None:
         def edge(graph: dict[int, set[int]], one: int, other: int) -> None:
@@ -158,9 +180,10 @@ class _Checker:
         elif found := _cycle([self.ww, self.wr]):
             yield f"G1c: {_path(found)}"
         else:
+            position = _positions([self.ww, self.wr], len(self.history))
             for one, others in self.rw.items():
                 for other in others:
-                    if found := _way([self.ww, self.wr], other, one):
+                    if found := _way([self.ww, self.wr], other, one, position):
                         yield f"G-single: {_path([one, *found])}, where the first did not see"
                         return
             if serializable and (found := _cycle([self.ww, self.wr, self.rw])):
@@ -171,11 +194,35 @@ def _path(numbers: Iterable[int]) -> str:
     return " -> ".join(f"T{number}" for number in numbers)
 
 
-def _way(graphs: list[dict[int, set[int]]], start: int, end: int) -> list[int]:
-    """A shortest way, both ends included; [] if there is none."""
+def _positions(graphs: list[dict[int, set[int]]], count: int) -> list[int]:
+    """Where each node is if all edges lead onwards. There is no cycle. Early ones come early."""
+    missing = [0] * count
+    for graph in graphs:
+        for others in graph.values():
+            for other in others:
+                missing[other] += 1
+    ready = [node for node in range(count) if not missing[node]]
+    positions, next_position = [-1] * count, 0
+    while ready:
+        node = heappop(ready)
+        positions[node], next_position = next_position, next_position + 1
+        for graph in graphs:
+            for other in graph.get(node, ()):
+                missing[other] -= 1
+                if not missing[other]:
+                    heappush(ready, other)
+    assert next_position == count, "a cycle"
+    return positions
+
+
+def _way(graphs: list[dict[int, set[int]]], start: int, end: int, position: list[int]) -> list[int]:
+    """A shortest way, both ends included; [] if there is none. See `_positions`."""
     before: dict[int, int] = {start: start}
     queue = [start]
     for node in queue:
+        if position[node] >= position[end]:
+            # Whatever lies behind it is not the end; and mostly this ends the search at once.
+            continue
         for graph in graphs:
             for following in sorted(graph.get(node, ())):
                 if following not in before:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from zlib import crc32
 
-from tests.sim.loop import PROCESS, Process, VirtualLoop
+from tests.sim.loop import PROCESS, Callback, Process, VirtualLoop
 
 CLIENT = "client"
 # How late what a killed process has sent may arrive. The next writer begins after some 4 ms.
@@ -32,9 +32,9 @@ class SimTransport(asyncio.Transport):
     def __init__(self, net: SimNetwork, label: str) -> None:
         super().__init__({"peername": ("127.0.0.1", 0)})
         self.net = net
-        self.label = label
         self.process = PROCESS.get()
         self.name = self.process.name if self.process is not None else CLIENT
+        self._note = f" {self.name} {label} ".encode()
         self.context = contextvars.copy_context()
         self.peer: SimTransport | None = None
         self.protocol: Any = None
@@ -99,7 +99,7 @@ class SimTransport(asyncio.Transport):
         if not self._reading:
             self._kept.append(data)
             return
-        note = f"{self.net.loop.now:.9f} {self.name} {self.label} ".encode()
+        note = b"%.9f%b" % (self.net.loop.now, self._note)
         self.net.digest = crc32(data, crc32(note, self.net.digest))
         self.protocol.data_received(data)
 
@@ -177,10 +177,9 @@ class _Direction:
             return
         while self._queue and self._queue[0][0] <= now:
             _, what = self._queue.popleft()
-            if isinstance(what, bytes):
-                sender.net.loop.call_soon(peer.arrive, what, context=peer.context)
-            else:
-                sender.net.loop.call_soon(peer.lose, what, context=peer.context)
+            deliver: Any = peer.arrive if isinstance(what, bytes) else peer.lose
+            # As the loop would call it next, without a turn of the loop for each message.
+            Callback(sender.net.loop, deliver, (what,), peer.context, 0.0).run()
         if self._queue:
             self._arm()
 

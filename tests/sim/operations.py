@@ -42,6 +42,6 @@ async def control_dies(chaos: Chaos) -> None:
     await asyncio.sleep(chaos.rng.choice((0.0, 0.01, 0.3)))
     if chaos.rng.random() < 0.5:
         await chaos.kill()
-    await asyncio.sleep(chaos.rng.choice((0.01, 0.3, 2.0)))
+    await chaos.wait(chaos.rng.choice((0.01, 0.3, 2.0)))
     chaos.say("control is started again")
     chaos.cluster.control_returns()

@@ -14,6 +14,10 @@ class Outcome:
     commits: int = 0
     transfers: int = 0
     audits: int = 0
+    # How many times as long clients rest: what they do late in a long fault shows little.
+    pace: float = 1.0
+    # What it took of a processor, on this machine.
+    cpu_s: float = 0.0
     # Clients may have been told so: 53100 and 08007.
     disk_was_full: bool = False
     problem: str = ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
-from tests.sim.client import SimClient, SimError
+from tests.sim.client import SimClient
 from tests.sim.workload import Work
 
 SIZE = 12
@@ -32,20 +32,9 @@ class Ring(Work):
         rng = random.Random((self.outcome.seed << 8) + 200 + number)
         client = await self.client()
         while not self.stopping:
-            one = rng.randrange(SIZE)
-            try:
-                await client.query("begin isolation level repeatable read")
-                two = await _next(client, one)
-                three = await _next(client, two)
-                four = await _next(client, three)
-                for row, following in ((one, three), (three, two), (two, four)):
-                    await client.query(f"update ring set next = {following} where id = {row}")
-                await client.query("commit")
-            except SimError as error:
-                if not self.is_expected(error):
-                    raise
-                await client.query("rollback")
-            await asyncio.sleep(rng.uniform(0, 0.02))
+            exchange = partial(_exchange, client, rng.randrange(SIZE))
+            await self.transaction(client, exchange, "repeatable read")
+            await self.rest(rng.uniform(0, 0.02))
         client.close()
 
     async def walk(self) -> None:
@@ -53,7 +42,7 @@ class Ring(Work):
         client = await self.client()
         while not self.stopping:
             await self._walk(client, "a reader")
-            await asyncio.sleep(0.005)
+            await self.rest(0.005)
         client.close()
 
     async def _walk(self, client: SimClient, where: str) -> None:
@@ -68,6 +57,14 @@ class Ring(Work):
             client = await self.direct(member.name)
             await self._walk(client, member.name)
             client.close()
+
+
+async def _exchange(client: SimClient, one: int) -> None:
+    two = await _next(client, one)
+    three = await _next(client, two)
+    four = await _next(client, three)
+    for row, following in ((one, three), (three, two), (two, four)):
+        await client.query(f"update ring set next = {following} where id = {row}")
 
 
 async def _next(client: SimClient, row: int) -> int:

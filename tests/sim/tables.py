@@ -37,7 +37,7 @@ class Tables(Work):
                 "drop index shape_v",
             ):
                 await self._until_done(client, text)
-                await asyncio.sleep(self.rng.uniform(0, 0.05))
+                await self.rest(self.rng.uniform(0, 0.05))
         client.close()
 
     async def come_and_go(self) -> None:
@@ -47,19 +47,15 @@ class Tables(Work):
         while not self.stopping:
             number += 1
             name = f"guest_{number}"
-            try:
-                await client.query("begin")
-                await client.query(f"create table {name} (id int primary key)")
-                await client.query(f"insert into {name} values (1), (2), (3)")
-                await client.query("commit")
+            texts = (
+                f"create table {name} (id int primary key)",
+                f"insert into {name} values (1), (2), (3)",
+            )
+            if not await self.transaction(client, texts):
                 rows = await client.query(f"select id from {name}")
                 assert len(rows) == ROWS, f"{name} was acknowledged, and has {len(rows)} rows"
-                await client.query(f"drop table {name}")
-            except SimError as error:
-                if not self.is_expected(error):
-                    raise
-                await client.query("rollback")
-            await asyncio.sleep(self.rng.uniform(0, 0.05))
+                await self.statement(client, f"drop table {name}")
+            await self.rest(self.rng.uniform(0, 0.05))
         client.close()
 
     async def read(self) -> None:
@@ -69,7 +65,7 @@ class Tables(Work):
             rows = await client.query("select id, v from shape where v > -1000000 order by id")
             assert [row[0] for row in rows] == ["1", "2", "3"], rows
             assert sum(int(row[1] or 0) for row in rows) == 60, rows
-            await asyncio.sleep(0.01)
+            await self.rest(0.01)
         client.close()
 
     async def write(self) -> None:
@@ -77,16 +73,12 @@ class Tables(Work):
         client = await self.client()
         while not self.stopping:
             one, other = self.rng.sample(range(1, 4), 2)
-            try:
-                await client.query("begin")
-                await client.query(f"update shape set v = v - 1 where id = {one}")
-                await client.query(f"update shape set v = v + 1 where id = {other}")
-                await client.query("commit")
-            except SimError as error:
-                if not self.is_expected(error):
-                    raise
-                await client.query("rollback")
-            await asyncio.sleep(self.rng.uniform(0, 0.03))
+            texts = (
+                f"update shape set v = v - 1 where id = {one}",
+                f"update shape set v = v + 1 where id = {other}",
+            )
+            await self.transaction(client, texts)
+            await self.rest(self.rng.uniform(0, 0.03))
         client.close()
 
     async def _until_done(self, client: SimClient, text: str) -> None:

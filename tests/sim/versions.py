@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
-from tests.sim.client import SimClient, SimError
+from tests.sim.client import SimClient
 from tests.sim.workload import Work
 
 ROWS = 150
@@ -43,34 +44,22 @@ class Versions(Work):
             rows = dict(self.known[count])
             texts = self._change(rows)
             self.known[count + 1] = rows
-            try:
-                await client.query("begin")
-                for text in texts:
-                    await client.query(text)
-                await client.query(f"update version set v = '{count + 1}' where id = 0")
-                await client.query("commit")
+            texts.append(f"update version set v = '{count + 1}' where id = 0")
+            state = await self.transaction(client, texts)
+            if state == "08007":
+                # It may come yet: once a later commit is acknowledged, so is its fate.
+                count = await self._settled(client)
+            elif not state:
                 count += 1
-            except SimError as error:
-                if not self.is_expected(error):
-                    raise
-                await client.query("rollback")
-                if error.args[0] == "08007":
-                    # It may come yet: once a later commit is acknowledged, so is its fate.
-                    count = await self._settled(client)
-            await asyncio.sleep(self.rng.uniform(0, 0.02))
+            await self.rest(self.rng.uniform(0, 0.02))
         client.close()
 
     async def _settled(self, client: SimClient) -> int:
-        while True:
-            try:
-                # A write in the same row, behind the one that is unknown.
-                await client.query("update version set v = v where id = 0")
-                rows = await client.query("select v from version where id = 0")
-                return int(rows[0][0] or 0)
-            except SimError as error:
-                if not self.is_expected(error):
-                    raise
-                await asyncio.sleep(0.5)
+        # A write in the same row, behind the one that is unknown.
+        while await self.statement(client, "update version set v = v where id = 0"):
+            await self.rest(0.5)
+        rows = await client.query("select v from version where id = 0")
+        return int(rows[0][0] or 0)
 
     def _change(self, rows: dict[int, str]) -> list[str]:
         rng = self.rng
@@ -98,26 +87,22 @@ class Versions(Work):
         client = await self.client()
         while not self.stopping:
             await self._compare(client, "a reader", self.rng.choice((1, ROWS // 2, ROWS)))
-            await asyncio.sleep(0.02)
+            await self.rest(0.02)
         client.close()
 
     async def look_again(self) -> None:
         """One snapshot, for a long time."""
         client = await self.client()
         while not self.stopping:
-            try:
-                await client.query("begin isolation level repeatable read")
-                first = await self._compare(client, "a snapshot")
-                for _ in range(LOOKS):
-                    await asyncio.sleep(REST_S)
-                    again = await self._compare(client, "an old snapshot")
-                    assert again == first, f"a snapshot moved from {first} to {again}"
-                await client.query("commit")
-            except SimError as error:
-                if not self.is_expected(error):
-                    raise
-                await client.query("rollback")
+            await self.transaction(client, partial(self._look, client), "repeatable read")
         client.close()
+
+    async def _look(self, client: SimClient) -> None:
+        first = await self._compare(client, "a snapshot")
+        for _ in range(LOOKS):
+            await asyncio.sleep(REST_S)
+            again = await self._compare(client, "an old snapshot")
+            assert again == first, f"a snapshot moved from {first} to {again}"
 
     async def _compare(self, client: SimClient, who: str, below: int = ROWS) -> int:
         rows = await client.query(f"select id, v from version where id < {below} order by id")

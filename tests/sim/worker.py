@@ -63,6 +63,7 @@ def _run(job: Job, pipe: Any) -> None:
     leave_the_parents_objects()
     warnings.simplefilter("ignore", RuntimeWarning)
     outcome = run_seed(job.seed, job.mutant)
+    outcome.cpu_s = time.process_time()
     # Tasks of killed processes complain when they are collected; nobody is left to hear.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     pipe.send(outcome)

@@ -1,9 +1,10 @@
-"""What the workloads of a seed have in common: clients, an end, and what a full disk may answer."""
+"""What the workloads of a seed have in common: clients, transactions that may fail, an end."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from tests.sim.client import SimClient, SimError
@@ -44,6 +45,46 @@ class Work:
     def is_expected(self, error: SimError) -> bool:
         """Whether the transaction is to be run again."""
         return error.args[0] in CONFLICTS or self.is_for_room(error)
+
+    async def transaction(
+        self,
+        client: SimClient,
+        body: Iterable[str] | Callable[[], Awaitable[object]],
+        level: str = "read committed",
+    ) -> str:
+        """BEGIN, the statements of ``body`` or what it calls, COMMIT.
+
+        Returns "" if it was acknowledged. Else it was rolled back for a reason that is expected,
+        and this is its SQLSTATE: after 08007 it may have happened. Raises `SimError` for others.
+        """
+        try:
+            await client.query(f"begin isolation level {level}")
+            if callable(body):
+                await body()
+            else:
+                for text in body:
+                    await client.query(text)
+            await client.query("commit")
+        except SimError as error:
+            if not self.is_expected(error):
+                raise
+            await client.query("rollback")
+            return str(error.args[0])
+        return ""
+
+    async def statement(self, client: SimClient, text: str) -> str:
+        """One that is its own transaction; returns and raises as `transaction` does."""
+        try:
+            await client.query(text)
+        except SimError as error:
+            if not self.is_expected(error):
+                raise
+            return str(error.args[0])
+        return ""
+
+    async def rest(self, seconds: float) -> None:
+        """Between two things that a client does; longer while a long fault goes on and on."""
+        await asyncio.sleep(seconds * self.outcome.pace)
 
     async def setup(self) -> None:
         """Make the tables."""
