@@ -43,6 +43,7 @@ from compute.sql.types import (
     INT4,
     INT8,
     INTERVAL,
+    INTERVAL_FIELDS,
     JSONB,
     NUMERIC,
     OID,
@@ -976,6 +977,8 @@ def _typmod(kind: SqlType, name: str, arguments: list[int]) -> int:
         return ((precision << 16) | scale) + 4
     if kind in (TIMESTAMP, TIMESTAMPTZ, CLOCK) and arguments:
         return min(arguments[0], 6)
+    if kind is INTERVAL and arguments:
+        return INTERVAL_FIELDS | min(arguments[0], 6)
     if arguments and kind is not OID:
         raise SyntaxMistake(f'type modifier is not allowed for type "{kind.name}"')
     return -1

@@ -118,7 +118,7 @@ class Table:
     indexes: tuple[Index, ...] = ()
     checks: tuple[Check, ...] = ()
     foreign: tuple[ForeignKey, ...] = ()
-    # Of the table ("") and of its columns, by name.
+    # Of the table ("") and of its columns, by name; of "\0index " and "\0constraint " by theirs.
     comments: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def key_values(self, key: Any) -> list[str]:
@@ -196,6 +196,8 @@ class Catalog:
     views: Mapping[tuple[str, str], View] = field(default_factory=dict)
     schemas: frozenset[str] = frozenset()
     types: Mapping[tuple[str, str], EnumType] = field(default_factory=dict)
+    # (kind, schema, name): of what is neither a table nor a part of one.
+    comments: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
     def find(self, name: str, schema: str | None = None) -> Table | None:
         """The table of this name, in the search path if no schema is given."""
@@ -349,6 +351,11 @@ def decode_type(schema: str, name: str, payload: bytes) -> EnumType:
     return enum_type(oid, schema, name, labels)
 
 
+def comment_key(what: str, schema: str, name: str) -> bytes:
+    """The key of a comment's row; the payload is its text."""
+    return keycode.encode(("comment", schema, f"{what} {name}"))
+
+
 def relation_key(kind: str, schema: str, name: str) -> bytes:
     """The key of a row of any kind."""
     return keycode.encode((kind, schema, name))
@@ -356,7 +363,7 @@ def relation_key(kind: str, schema: str, name: str) -> bytes:
 
 TABLE_PREFIX: Final = keycode.encode(("table",))
 _TYPE_PREFIX: Final = keycode.encode(("type",))
-_KINDS: Final = ("schema", "sequence", "table", "type", "view")
+_KINDS: Final = ("comment", "schema", "sequence", "table", "type", "view")
 _PREFIXES: Final = tuple(keycode.encode((kind,)) for kind in _KINDS)
 # Between them are roles and grants too, which are no relations.
 _LOW: Final = _PREFIXES[0]
@@ -402,6 +409,7 @@ def load(engine: Engine, own: Mapping[Any, bytes | None] | None = None) -> Catal
             _, schema, name = keycode.decode(key)
             types[schema, name] = decode_type(schema, name, payload)
     current.types = types
+    comments: dict[tuple[str, str, str], str] = {}
     for key, payload in rows.items():
         if key.startswith(_TYPE_PREFIX):
             continue
@@ -412,11 +420,14 @@ def load(engine: Engine, own: Mapping[Any, bytes | None] | None = None) -> Catal
         kind, schema, name = keycode.decode(key)
         if kind == "sequence":
             sequences[schema, name] = decode_sequence(engine, schema, name, payload)
+        elif kind == "comment":
+            what, _, named = name.partition(" ")
+            comments[what, schema, named] = payload.decode()
         elif kind == "view":
             views[schema, name] = View(schema, name, *msgpack.unpackb(payload, use_list=False))
         else:
             schemas.add(schema)
-    return Catalog(tables, sequences, views, frozenset(schemas), types)
+    return Catalog(tables, sequences, views, frozenset(schemas), types, comments)
 
 
 def own_changes(txn: Transaction | None) -> Mapping[Any, bytes | None] | None:

@@ -28,6 +28,7 @@ from compute.sql.catalog import (
     Table,
     TableColumn,
     View,
+    comment_key,
     decode_table,
     encode_sequence,
     encode_table,
@@ -127,6 +128,13 @@ def lock_table(session: SessionLike, table: Table) -> None:
 def store(session: SessionLike, table: Table) -> None:
     """Write a table's catalog row."""
     txn = transaction_of(session)
+    if any(name[:1] == "\0" for name in table.comments):
+        # Comments of what is gone go too.
+        parts = own_names(table) | {index.name for index in table.indexes}
+        kept = {
+            k: v for k, v in table.comments.items() if k[:1] != "\0" or k.split(" ", 1)[1] in parts
+        }
+        table = replace(table, comments=kept)
     key = row_key(table.schema, table.name)
     txn.put(session.engine.catalog_tree, key, encode_table(table))
     changed(session)
@@ -459,6 +467,7 @@ def drop_sequence(session: SessionLike, found: Sequence) -> None:
     """The sequence is gone."""
     txn, engine = transaction_of(session), session.engine
     txn.put(engine.catalog_tree, relation_key("sequence", found.schema, found.name), None)
+    drop_comment(session, "sequence", found.schema, found.name)
     engine.drop_tree(txn, found.tree)
     changed(session)
 
@@ -581,7 +590,19 @@ def drop_view(session: SessionLike, view: View) -> None:
     txn.lock_and_get(tree, key)
     txn.put(tree, key, None)
     drop_grants(session, view.schema, view.name)
+    drop_comment(session, "view", view.schema, view.name)
+    for what, schema, name in current_catalog(session).comments:
+        if what == "column" and schema == view.schema and name.startswith(f"{view.name}."):
+            drop_comment(session, what, schema, name)
     changed(session)
+
+
+def drop_comment(session: SessionLike, what: str, schema: str, name: str) -> None:
+    """What had it is gone."""
+    txn, tree = transaction_of(session), session.engine.catalog_tree
+    key = comment_key(what, schema, name)
+    if txn.lock_and_get(tree, key) is not None:
+        txn.put(tree, key, None)
 
 
 def store_view(session: SessionLike, view: View) -> None:

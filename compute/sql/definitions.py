@@ -138,7 +138,7 @@ def read_constraint(tree: Any, found: Definitions) -> None:
     elif isinstance(inner, exp.UniqueColumnConstraint) and isinstance(inner.this, exp.Schema):
         found.uniques.append(Unique(name, key_names(inner.this)))
     elif isinstance(inner, exp.CheckColumnConstraint):
-        found.checks.append(CheckText(name, sql_text(inner.this)))
+        found.checks.append(CheckText(name, sql_text(inner.this.unnest())))
     elif isinstance(inner, exp.ForeignKey):
         columns = [identifier(item) for item in inner.expressions]
         found.references.append(_reference(name, columns, inner.args["reference"]))
@@ -170,7 +170,7 @@ def read_column(tree: Any, found: Definitions) -> None:
         elif isinstance(what, exp.UniqueColumnConstraint):
             found.uniques.append(Unique(label, [name]))
         elif isinstance(what, exp.CheckColumnConstraint):
-            found.checks.append(CheckText(label, sql_text(what.this), name))
+            found.checks.append(CheckText(label, sql_text(what.this.unnest()), name))
         elif isinstance(what, exp.Reference):
             found.references.append(_reference(label, [name], what))
         elif isinstance(what, exp.DefaultColumnConstraint):
@@ -213,6 +213,7 @@ def _identity_options(tree: Any) -> dict[str, int | None]:
         value = tree.args.get(name)
         if isinstance(value, exp.Expression):
             found[option] = int(value.sql())
+    found["cycle"] = bool(tree.args.get("cycle"))
     return found
 
 

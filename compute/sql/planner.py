@@ -49,7 +49,7 @@ from compute.sql.plan import (
     command_complete,
 )
 from compute.sql.referring import References, referring_to
-from compute.sql.relation_ddl import plan_relations, read_name
+from compute.sql.relation_ddl import plain_identity, plan_relations, read_name
 from compute.sql.role_ddl import plan_roles
 from compute.sql.rowcode import describe
 from compute.sql.select import NotAShape, Output, understand
@@ -430,6 +430,9 @@ class Planner:
             return self._explain(session, text, own, oids)
         if own[0].value not in _PARSED and own[0].value != "(":
             raise near(own[0])
+        if word in ("create", "alter") and any(token.value == "identity" for token in own):
+            text = plain_identity(text[: own[-1].end], own)
+            own = scan(text)
         # Only what the statement is: positions in errors count from the text's beginning.
         text = _for_sqlglot(text[: own[-1].end], own)
         return self._plan_tree(session, text, Parameters(oids), own)

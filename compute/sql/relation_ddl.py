@@ -15,14 +15,15 @@ from typing import Any, Final
 
 from compute.sql import ddl
 from compute.sql.catalog import PUBLIC, Catalog, Sequence, View, relation_key
+from compute.sql.comment_ddl import plan_comment
 from compute.sql.definitions import Name
 from compute.sql.dependents import drop_views_on
 from compute.sql.environment import creation_schema
 from compute.sql.mistakes import not_supported
-from compute.sql.plan import Plan, SessionLike
-from compute.sql.syntax import NUMBER, STRING, Token, near, string_value
+from compute.sql.plan import Plan, SessionLike, command_complete
+from compute.sql.syntax import NUMBER, Token, near
 from compute.sql.types import BY_NAME
-from compute.sql.utility import Reader
+from compute.sql.utility import Reader, session_plan
 from polarless.errors import CallerMistake
 
 
@@ -55,7 +56,7 @@ def plan_relations(text: str, tokens: list[Token]) -> Plan | None:
     """See the module's docstring."""
     reader = Reader(tokens)
     if reader.accept("comment", "on"):
-        return _comment(reader)
+        return plan_comment(reader)
     if reader.accept("lock"):
         return _lock(reader)
     word = tokens[0].value
@@ -160,6 +161,32 @@ def sequence_options(reader: Reader) -> dict[str, Any]:
         else:
             raise near(reader.next())
     return found
+
+
+def plain_identity(text: str, tokens: list[Token]) -> str:
+    """The text with the options of identity columns in the one order that sqlglot reads."""
+    parts: list[str] = []
+    position = index = 0
+    while index + 2 < len(tokens):
+        index += 1
+        if [token.value for token in tokens[index - 1 : index + 2]] != ["as", "identity", "("]:
+            continue
+        end = next(i for i in range(index, len(tokens)) if tokens[i].value == ")")
+        found = sequence_options(Reader(tokens[index + 2 : end]))
+        words = [
+            f"{word} {found[name]}"
+            for name, word in (
+                ("start", "START WITH"), ("increment", "INCREMENT BY"), ("low", "MINVALUE"),
+                ("high", "MAXVALUE"),
+            )
+            if found.get(name) is not None
+        ]  # fmt: skip
+        if found.get("cycle"):
+            words.append("CYCLE")
+        inside = f" ({' '.join(words)})" if words else ""
+        parts += (text[position : tokens[index].end], inside)
+        position, index = tokens[end].end, end
+    return "".join(parts) + text[position:] if parts else text
 
 
 def _owner(catalog: Catalog, parts: list[str]) -> tuple[int, str] | None:
@@ -437,6 +464,7 @@ def _delete(session: SessionLike, kind: str, schema: str, name: str) -> None:
     key = relation_key(kind, schema, name)
     txn.lock_and_get(tree, key)
     txn.put(tree, key, None)
+    ddl.drop_comment(session, kind, schema, name)
     ddl.changed(session)
 
 
@@ -538,46 +566,58 @@ def empty_schema(session: SessionLike, catalog: Catalog, name: str, *, cascade: 
         _delete(session, "type", name, kind.name)
 
 
-# ----------------------------------------------------------------------------------------- comments
+# -------------------------------------------------------------------------------------- extensions
+
+# What comes with PostgreSQL. Scripts ask for these as a matter of course.
+_CONTRIB: Final = frozenset(
+    """adminpack amcheck autoinc bloom btree_gin btree_gist citext cube dblink dict_int dict_xsyn
+    earthdistance file_fdw fuzzystrmatch hstore insert_username intagg intarray isn lo ltree
+    moddatetime old_snapshot pageinspect pg_buffercache pg_freespacemap pg_prewarm
+    pg_stat_statements pg_surgery pg_trgm pg_visibility pg_walinspect pgcrypto pgrowlocks
+    pgstattuple postgres_fdw refint seg sslinfo tablefunc tcn tsm_system_rows tsm_system_time
+    unaccent uuid-ossp xml2""".split()  # noqa: SIM905
+)
 
 
-def _comment(reader: Reader) -> Plan:
-    what = reader.next().value
-    if what not in ("table", "column"):
-        # Others have no place to be kept; nobody misses them but their reader.
-        while reader.peek is not None:
-            reader.next()
-        return ddl.ddl_plan("COMMENT", lambda session: "COMMENT")
-    parts = [reader.name()]
-    while reader.accept("."):
-        parts.append(reader.name())
-    column = parts.pop() if what == "column" else ""
-    if not parts:
-        raise CallerMistake("column name must be qualified", sqlstate="42601")
-    name = Name(parts[0] if len(parts) > 1 else PUBLIC, parts[-1], ".".join(parts))
-    reader.expect("is")
-    token = reader.next()
-    comment = string_value(token) if token.kind == STRING else None
-    if comment is None and token.value != "null":
-        raise near(token)
-    reader.end()
+def _create_extension(reader: Reader) -> Plan:
+    """Nothing can be loaded. IF NOT EXISTS of what comes with PostgreSQL is no more than a warning,
+    since most scripts go on without it."""
+    quiet = reader.accept("if", "not", "exists")
+    name = reader.name()
+    while reader.peek is not None:
+        reader.next()
 
-    def action(session: SessionLike) -> str:
-        table = ddl.newest(session, ddl.located(session, name))
-        if table is None:
-            raise CallerMistake(f'relation "{name.written}" does not exist', sqlstate="42P01")
-        if column and column not in table.index:
+    def action(session: SessionLike) -> bytes:
+        if name == "plpgsql":
+            if not quiet:
+                raise CallerMistake(f'extension "{name}" already exists', sqlstate="42710")
+            session.notice("NOTICE", "42710", f'extension "{name}" already exists, skipping')
+        elif not quiet or name not in _CONTRIB:
             raise CallerMistake(
-                f'column "{column}" of relation "{table.name}" does not exist', sqlstate="42703"
+                f'extension "{name}" is not available',
+                sqlstate="0A000",
+                hint="Nothing can be loaded into a node.",
             )
-        comments = dict(table.comments)
-        comments.pop(column, None)
-        if comment:
-            comments[column] = comment
-        ddl.store(session, replace(table, comments=comments))
-        return "COMMENT"
+        else:
+            session.notice("WARNING", "0A000", f'extension "{name}" is not available, skipping')
+        return command_complete("CREATE EXTENSION")
 
-    return ddl.ddl_plan("COMMENT", action)
+    return session_plan("query", "CREATE EXTENSION", action)
+
+
+def _drop_extension(reader: Reader) -> Plan:
+    quiet = reader.accept("if", "exists")
+    names = name_list(reader)
+    _cascade(reader)
+
+    def action(session: SessionLike) -> bytes:
+        for name in names:
+            if not quiet:
+                raise CallerMistake(f'extension "{name.name}" does not exist', sqlstate="42704")
+            session.notice("NOTICE", "00000", f'extension "{name.name}" does not exist, skipping')
+        return command_complete("DROP EXTENSION")
+
+    return session_plan("query", "DROP EXTENSION", action)
 
 
 _MAKERS: Final[dict[tuple[str, str], Callable[[Reader], Plan]]] = {
@@ -587,6 +627,8 @@ _MAKERS: Final[dict[tuple[str, str], Callable[[Reader], Plan]]] = {
     ("drop", "view"): _drop_view,
     ("drop", "index"): _drop_index,
     ("alter", "index"): _alter_index,
+    ("create", "extension"): _create_extension,
+    ("drop", "extension"): _drop_extension,
     ("create", "schema"): _create_schema,
     ("drop", "schema"): _drop_schema,
 }

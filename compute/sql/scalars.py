@@ -356,6 +356,14 @@ def _divide(value: int, by: int) -> tuple[int, int]:
     return (-quotient, -rest) if value < 0 else (quotient, rest)
 
 
+def rounded_interval(value: bytes, digits: int) -> bytes:
+    """Rounded to so many digits of a second."""
+    months, days, micros = parts(value)
+    unit: int = 10 ** (6 - min(digits, 6))
+    rounded = (abs(micros) + unit // 2) // unit * unit
+    return interval(months, days, -rounded if micros < 0 else rounded)
+
+
 def interval_binary(value: bytes) -> bytes:
     """Microseconds, days, months."""
     return value[16:]

@@ -559,10 +559,7 @@ def _limits(tree: Any, binder: Binder, found: Select) -> None:
         found.limit = _count(constants, count if count is not None else exp.Literal.number(1))
         options = limit.args.get("limit_options")
         if options is not None and (options.args.get("with_ties") or options.args.get("percent")):
-            raise not_supported(
-                "FETCH ... WITH TIES or PERCENT",
-                hint="Use rank() OVER (ORDER BY ...) in a subquery.",
-            )
+            raise not_supported("FETCH ... WITH TIES or PERCENT")
     elif limit is not None:
         expression = limit.expression
         is_all = isinstance(expression, (exp.All, exp.Null, exp.Column)) and (

@@ -114,6 +114,7 @@ def _forget(session: SessionLike, kind: EnumType) -> None:
     key = relation_key("type", kind.schema, kind.name)
     txn.lock_and_get(tree, key)
     txn.put(tree, key, None)
+    ddl.drop_comment(session, "type", kind.schema, kind.name)
     ddl.changed(session)
 
 

@@ -92,6 +92,8 @@ INT_BOUNDS: Final[dict[SqlType, tuple[int, int]]] = {
     INT8: (-(1 << 63), (1 << 63) - 1),
     OID: (0, (1 << 32) - 1),
 }
+# The modifier of interval(p) is p and, above it, that all fields are kept.
+INTERVAL_FIELDS: Final = 0x7FFF0000
 STRINGS: Final = (TEXT, VARCHAR, BPCHAR, NAME)
 TEXT_LENGTH_MAX: Final = 10_485_760
 
@@ -117,6 +119,8 @@ def display(kind: SqlType, typmod: int = -1) -> str:
     if kind in (TIMESTAMP, TIMESTAMPTZ, CLOCK):
         first, rest = kind.name.split(" ", 1)
         return f"{first}({typmod}) {rest}"
+    if kind is INTERVAL:
+        return f"interval({typmod & 0xFFFF})"
     return kind.name
 
 
@@ -253,6 +257,8 @@ def fit(value: Any, kind: SqlType, typmod: int) -> Any:
         return numerics.fit_numeric(value, typmod)
     if kind in (TIMESTAMP, TIMESTAMPTZ, CLOCK):
         return datetimes.round_timestamp(value, typmod)
+    if kind is INTERVAL:
+        return scalars.rounded_interval(value, typmod & 0xFFFF)
     return value
 
 

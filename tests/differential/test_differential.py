@@ -19,7 +19,7 @@ from tests.differential import compare, generate, matrix, parameters, postgres
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = (
     *("joins", "subqueries", "sets", "windows", "grouping", "strings", "math", "dates", "json"),
-    *("arrays", "dml", "constraints", "names", "generated", "indexes", "enums"),
+    *("arrays", "dml", "constraints", "names", "generated", "indexes", "enums", "alters"),
 )
 
 pytestmark = [

@@ -391,9 +391,13 @@ def tail(builder: Builder, tree: Any, piece: Piece, outer: Level | None) -> Piec
         key = builder.low.comparable(query.leaves[index])
         keys.append(order_part(key, ordered, builder.text))
     sql = f"SELECT * FROM ({query.sql}) AS w"
-    if keys:
-        sql += f" ORDER BY {', '.join(keys)}"
-    sql += limits(builder, tree)
+    tied = ties(builder, tree)
+    if tied is not None:
+        sql = ordered_with_ties(sql, keys, tied)
+    else:
+        if keys:
+            sql += f" ORDER BY {', '.join(keys)}"
+        sql += limits(builder, tree)
     return wrapped(builder, sql, outputs)
 
 
@@ -436,16 +440,41 @@ def limits(builder: Builder, tree: Any) -> str:
         count = limit.expression
         if isinstance(limit, exp.Fetch):
             options = limit.args.get("limit_options")
-            if options is not None and (
-                options.args.get("with_ties") or options.args.get("percent")
-            ):
-                raise not_supported("FETCH ... WITH TIES or PERCENT")
+            if options is not None and options.args.get("percent"):
+                raise not_supported("FETCH ... PERCENT")
             count = limit.args.get("count") or exp.Literal.number(1)
         if not isinstance(count, (exp.All, exp.Null)):
             sql += f" LIMIT {_count(binder, count, 'LIMIT', _limit_value)}"
     if offset is not None:
         sql += f" OFFSET {_count(binder, offset.expression, 'OFFSET', _offset_value)}"
     return sql
+
+
+def ties(builder: Builder, tree: Any) -> tuple[str, str] | None:
+    """Count and offset of FETCH FIRST ... WITH TIES; None if it is not that."""
+    limit, offset = arg(tree, "limit"), arg(tree, "offset")
+    options = limit.args.get("limit_options") if isinstance(limit, exp.Fetch) else None
+    if options is None or not options.args.get("with_ties"):
+        return None
+    if arg(tree, "order") is None:
+        raise SyntaxMistake("WITH TIES cannot be specified without ORDER BY clause")
+    binder = AnalyticBinder(builder, Level(), builder.parameters, builder.text, "LIMIT")
+    count = limit.args.get("count") or exp.Literal.number(1)
+    skipped = "0"
+    if offset is not None:
+        skipped = _count(binder, offset.expression, "OFFSET", _offset_value)
+    return _count(binder, count, "LIMIT", _limit_value), skipped
+
+
+def ordered_with_ties(sql: str, order: list[str], found: tuple[str, str]) -> str:
+    """The query's rows from the offset on, as many as were wanted and those equal to the last."""
+    count, skipped = found
+    keys = f"ORDER BY {', '.join(order)}" if order else ""
+    sql += (
+        f" QUALIFY row_number() OVER ({keys}) > {skipped}"
+        f" AND rank() OVER ({keys}) <= {skipped} + {count}"
+    )
+    return f"{sql} {keys}"
 
 
 def _count(binder: AnalyticBinder, tree: Any, what: str, check: Callable[[int], int]) -> str:
@@ -527,7 +556,10 @@ class Select:
         keys = self._keys(binder, outputs, distinct=distinct)
         if on:
             self._check_distinct_on(on, keys, outputs)
-        cut = limits(builder, tree)
+        tied = ties(builder, tree)
+        if tied is not None and on:
+            raise not_supported("FETCH ... WITH TIES with DISTINCT ON")
+        cut = "" if tied is not None else limits(builder, tree)
 
         def render(nodes: Sequence[Node]) -> str:
             low = builder.low
@@ -567,6 +599,8 @@ class Select:
                     if is_constant(nodes[key.index]):
                         continue
                 order.append(order_part(part, key.ordered, builder.text))
+            if tied is not None:
+                return ordered_with_ties(sql, order, tied)
             if order:
                 sql += f" ORDER BY {', '.join(order)}"
             return sql + cut

@@ -119,20 +119,16 @@ def _serial(session: Any, table: str, column: str) -> str | None:
 
 
 def _comment(session: Any, oid: int, catalog: str = "pg_class") -> str | None:
-    relation = _relation(oid)
-    return None if relation is None or catalog != "pg_class" else relation.comments.get("")
+    return objects.of(current).comments.get((oid, catalog, 0))
 
 
 def _column_comment(session: Any, oid: int, number: int) -> str | None:
-    relation = _relation(oid)
-    if relation is None or not 1 <= number <= len(relation.columns):
-        return None
-    return relation.comments.get(relation.columns[number - 1][0])
+    return objects.of(current).comments.get((oid, "pg_class", number)) if number > 0 else None
 
 
 def _visible(session: Any, oid: int) -> bool | None:
     relation = objects.of(current).relations.get(oid)
-    return None if relation is None else relation.schema in ("public", "pg_catalog")
+    return None if relation is None else objects.is_visible(relation)
 
 
 def _true(session: Any, *args: Any) -> bool:
@@ -271,7 +267,7 @@ _FUNCTIONS: Final[dict[str, tuple[_Way, ...]]] = {
                      "ts_template")
     },
     "obj_description": (((_O, NAME), _T, _comment), ((_O,), _T, _comment)),
-    "shobj_description": (((_O, NAME), _T, _nothing),),
+    "shobj_description": (((_O, NAME), _T, _comment),),
     "col_description": (((_O, _4), _T, _column_comment),),
     **{
         f"has_{word}_privilege": _privilege()

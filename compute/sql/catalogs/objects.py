@@ -7,7 +7,6 @@ Tables have their own ids. What has none (indexes, constraints, system relations
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -75,7 +74,6 @@ class Relation:
     identities: tuple[str, ...] = ()
     # Of a view: its query.
     text: str = ""
-    comments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +170,8 @@ class Objects:
     sequences: dict[int, Sequence] = field(default_factory=dict)
     # Enums and their array types by their oids.
     types: dict[int, SqlType] = field(default_factory=dict)
+    # Comments: (oid, the catalog that it is of, number of a column or 0).
+    comments: dict[tuple[int, str, int], str] = field(default_factory=dict)
 
     def add(self, relation: Relation) -> None:
         """Make a relation known."""
@@ -182,7 +182,10 @@ class Objects:
         """A relation by its name, in the search path if no schema is given."""
         if schema is not None:
             return self.by_name.get((schema, name))
-        return self.by_name.get(("pg_catalog", name)) or self.by_name.get(("public", name))
+        path = environment.lookup_path()
+        temporary = 1 if environment.current.environment.temporary else 0
+        places = (*path[:temporary], "pg_catalog", *path[temporary:])
+        return next((self.by_name[p, name] for p in places if (p, name) in self.by_name), None)
 
     def tables(self) -> list[Relation]:
         """The users' tables, by name."""
@@ -235,7 +238,36 @@ def build(catalog: Catalog) -> Objects:
         _add_sequence(found, sequence)
     for view in catalog.views.values():
         _add_view(found, catalog, view)
+    _add_comments(found, catalog)
     return found
+
+
+def _add_comments(found: Objects, catalog: Catalog) -> None:
+    for table in catalog.tables.values():
+        for name, text in table.comments.items():
+            what, _, part = name[1:].partition(" ") if name[:1] == "\0" else ("", "", "")
+            if what:
+                oid = made_oid(what, table.schema, table.name, part)
+                catalog_name = "pg_class" if what == "index" else "pg_constraint"
+                found.comments[oid, catalog_name, 0] = text
+            elif not name or name in table.index:
+                place = table.index[name] + 1 if name else 0
+                found.comments[table.table_id, "pg_class", place] = text
+    for (what, schema, name), text in catalog.comments.items():
+        if what in ("view", "sequence"):
+            found.comments[made_oid(what, schema, name), "pg_class", 0] = text
+        elif what == "schema" and schema in found.schemas:
+            found.comments[found.schemas[schema], "pg_namespace", 0] = text
+        elif what == "type" and (schema, name) in catalog.types:
+            found.comments[catalog.types[schema, name].oid, "pg_type", 0] = text
+        elif what == "database":
+            found.comments[DATABASE_OID, "pg_database", 0] = text
+        elif what == "column":
+            view, _, column = name.partition(".")
+            relation = found.by_name.get((schema, view))
+            names = [label for label, *_ in relation.columns] if relation is not None else []
+            if relation is not None and column in names:
+                found.comments[relation.oid, "pg_class", names.index(column) + 1] = text
 
 
 _VIEWS: Final = frozenset(
@@ -254,7 +286,6 @@ def _add_table(found: Objects, table: Table) -> None:
         tuple((c.name, c.type, c.typmod, c.not_null, c.default) for c in table.columns),
         table,
         tuple(c.identity for c in table.columns),
-        comments=table.comments,
     )
     found.add(relation)
     if table.primary_key:
@@ -436,11 +467,16 @@ def reg_name(current: Any, word: str, oid: int) -> str:
         relation = of(current).relations.get(oid)
         if relation is None:
             return str(oid)
-        visible = relation.schema in ("public", "pg_catalog")
+        visible = is_visible(relation)
         return ("" if visible else quote(relation.schema) + ".") + quote(relation.name)
     if word == "regrole":
         return role_name(current, oid) or str(oid)
     return str(oid)
+
+
+def is_visible(relation: Relation) -> bool:
+    """Whether a bare name finds it."""
+    return relation.schema == "pg_catalog" or relation.schema in environment.lookup_path()
 
 
 def owner(current: Any) -> str:

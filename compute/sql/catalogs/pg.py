@@ -78,7 +78,7 @@ def classes(objects: Objects, session: Any) -> Iterable[Row]:
             "relfilenode": relation.oid if access else 0,
             "reltuples": -1.0 if relation.kind == "r" else 0.0,
             "relhasindex": relation.oid in indexed,
-            "relpersistence": "p",
+            "relpersistence": "t" if relation.schema.startswith("pg_temp_") else "p",
             "relkind": relation.kind,
             "relnatts": count,
             "relhastriggers": relation.oid in linked,
@@ -439,13 +439,22 @@ def depends(objects: Objects, session: Any) -> Iterable[Row]:
 
 @maker("pg_catalog", "pg_description")
 def descriptions(objects: Objects, session: Any) -> Iterable[Row]:
-    class_oid = made_oid("system", "pg_catalog", "pg_class")
-    for relation in objects.tables():
-        for name, text in relation.comments.items():
-            place = 0 if not name or relation.table is None else relation.table.index[name] + 1
+    for (oid, catalog, number), text in objects.comments.items():
+        if catalog != "pg_database":
             yield {
-                "objoid": relation.oid,
-                "classoid": class_oid,
-                "objsubid": place,
+                "objoid": oid,
+                "classoid": made_oid("system", "pg_catalog", catalog),
+                "objsubid": number,
+                "description": text,
+            }
+
+
+@maker("pg_catalog", "pg_shdescription")
+def shared_descriptions(objects: Objects, session: Any) -> Iterable[Row]:
+    for (oid, catalog, _), text in objects.comments.items():
+        if catalog == "pg_database":
+            yield {
+                "objoid": oid,
+                "classoid": made_oid("system", "pg_catalog", catalog),
                 "description": text,
             }

@@ -25,7 +25,6 @@ select c as a from t1 group by a order by 1;
 select distinct on (c) c, b from t1 order by c, a desc;
 select c from t1 order by c, a fetch first row only;
 select c from t1 order by c, a offset 1 row fetch next 2 rows only;
--- differs: WITH TIES is not built
 select c from t1 order by c fetch first 2 rows with ties;
 select * from generate_series(1, 3) with ordinality as g(v, n);
 select * from generate_series(5, 1, -2) with ordinality as g(v, n) where n > 1;

@@ -220,8 +220,11 @@ drop schema nosuch;
 create type mood as enum ('sad', 'ok');
 -- differs: not built
 create domain posint as int check (value > 0);
--- differs: not built
 create extension if not exists plpgsql;
+create extension plpgsql;
+drop extension if exists nosuch;
+drop extension nosuch;
+create extension if not exists nosuch;
 create extension nosuch;
 -- differs: not built
 create function f() returns int language sql as 'select 1';
