@@ -95,6 +95,9 @@ class MemoryPool(Protocol):
     ) -> Registered:
         """Become a holder of the page, then read the pool's copy of it if there is a valid one."""
 
+    def locate(self, page_ids: Sequence[PageId], found: Callable[[PageId, Place], None]) -> None:
+        """Ask where pages lie that may be needed soon; this node is told of their changes."""
+
     def is_mapped(self, place: Place) -> bool:
         """Whether the memory of that place is shared with this process."""
 

@@ -43,7 +43,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from memory_pool.channel import Channel, Done, Joined, PoolEvents
+from memory_pool.channel import CALL_DEADLINE_S, Channel, Done, Joined, PoolEvents
 from memory_pool.fabric import reach as _reach
 from polarless.errors import Fenced, PolarlessError, Retry
 from polarless.wire.memory import ABSENT, Place, slot_contents
@@ -151,6 +151,25 @@ class PoolClient(Channel):
         args = (list(page_ids), scan)
         self.call_nowait("register_many", args, answered, deadline_s=deadline_s)
         return await future
+
+    def locate(self, page_ids: Sequence[int], found: Callable[[int, Place], None]) -> None:
+        """Ask where pages lie that may be needed soon; ``found(page id, place)`` for those that do.
+
+        It is called in the order of the channel. From then on this node is told of their changes,
+        as after `release`.
+        """
+
+        def answered(answer: Any, error: PolarlessError | None) -> None:
+            if error is not None:
+                return
+            answers, mark = answer
+            self.see(mark)
+            for page_id, one in zip(page_ids, answers, strict=True):
+                if one is not None:
+                    _, node, slab, slot, generation, lsn, _ = one
+                    found(page_id, Place(node, slab, slot, generation, lsn))
+
+        self.call_nowait("locate", (list(page_ids),), answered, deadline_s=CALL_DEADLINE_S)
 
     def is_mapped(self, place: Place) -> bool:
         """Whether the memory of that place is shared with this process."""

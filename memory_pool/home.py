@@ -61,6 +61,7 @@ class Home:
         self._steps: dict[type, Callable[[Any, Out], None]] = {
             m.Register: pages.register,
             m.RegisterMany: pages.register_many,
+            m.Locate: pages.locate,
             m.Release: pages.release,
             m.Unregister: pages.unregister,
             m.Offered: pages.offer,

@@ -39,6 +39,7 @@ VERIFY_TICKS: Final = 100
 CALLS: Final[dict[str, Callable[..., m.Event]]] = {
     "register": m.Register,
     "register_many": m.RegisterMany,
+    "locate": m.Locate,
     "offer": m.Offered,
     "validate": m.Validate,
     "advance": m.Advance,

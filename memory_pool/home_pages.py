@@ -59,6 +59,17 @@ class Pages:
         member.known_mark = state.mark
         out.append(m.Answer(event.call, answers))
 
+    def locate(self, event: m.Locate, out: Out) -> None:
+        """Say where the pages are that have a valid slot; the caller is told of their changes."""
+        state = self._state
+        member = state.caller(event, out)
+        if member is None:
+            return
+        found = [self._tables.locate(page_id, member.place) for page_id in event.pages]
+        answers = [None if one is None else self._hit(*one) for one in found]
+        member.known_mark = state.mark
+        out.append(m.Answer(event.call, (answers, state.mark)))
+
     def release(self, event: m.Release, out: Out) -> None:
         """The caller has dropped its copies, and goes on being told of changes."""
         member = self._state.members.get(event.connection)

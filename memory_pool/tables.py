@@ -107,6 +107,18 @@ class PageTables:
             stats.stale_hits += 1
         return table, slot
 
+    def locate(self, page_id: int, place: int) -> tuple[SlabTable, int] | None:
+        """Where the page is, if its slot is valid; the member is told of changes from now on."""
+        address = self.addresses.get(page_id)
+        if address is None:
+            return None
+        table, slot = self.capacity.locate(address)
+        if table.state[slot] != VALID:
+            return None
+        if not self.references.holders(page_id) >> place & 1:
+            self.watchers.add(page_id, place)
+        return table, slot
+
     def told(self, page_id: int) -> int:
         """The members that are told when the page changes, as bits."""
         return self.references.holders(page_id) | self.watchers.holders(page_id)

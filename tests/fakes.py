@@ -152,6 +152,9 @@ class MemoryPoolFake:
         await asyncio.sleep(0)
         return SimpleNamespace(image=None, lsn=0, mark=self.hub.mark, place=None)
 
+    def locate(self, page_ids: Sequence[int], found: Callable[[int, Place], None]) -> None:
+        pass
+
     def is_mapped(self, place: Place) -> bool:
         return False
 

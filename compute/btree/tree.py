@@ -18,10 +18,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import Final
 
 from compute.buffer.fetch import PREFETCH_PAGES, Fetcher, PageMiss
 from polarless.kernel.ids import PageId, TreeId
 from polarless.kernel.page import LEAF, Frame, Key, Version
+
+# Pages on either side of one that is missed whose places are asked for.
+NEAR_PAGES: Final = 32
 
 
 class Tree:
@@ -51,13 +55,20 @@ class Tree:
             if frame.kind == LEAF:
                 return frame
             page_id = frame.children[bisect_right(frame.keys, key)]
-            frame = frames.get(page_id) or self._recalled(page_id)
+            frame = frames.get(page_id) or self._recalled(page_id, frame)
 
-    def _recalled(self, page_id: PageId) -> Frame:
-        """A page that is not in the cache, if it can be read at once. Raises `PageMiss`."""
+    def _recalled(self, page_id: PageId, parent: Frame | None = None) -> Frame:
+        """A page that is not in the cache, if it can be read at once. Raises `PageMiss`.
+
+        Then its neighbours' places are asked for with it: a cold cache meets them next.
+        """
         frame = self._fetcher.recall(page_id)
         if frame is None:
-            raise PageMiss(self._fetcher, page_id)
+            near: list[PageId] = []
+            if parent is not None:
+                index = parent.children.index(page_id)
+                near = parent.children[max(0, index - NEAR_PAGES) : index + NEAR_PAGES]
+            raise PageMiss(self._fetcher, page_id, near=near)
         return frame
 
     def find(self, key: Key) -> Version | None:
@@ -95,7 +106,7 @@ class Tree:
             if frame.kind == LEAF:
                 return result
             page_id = frame.children[bisect_right(frame.keys, key)]
-            frame = frames.get(page_id) or self._recalled(page_id)
+            frame = frames.get(page_id) or self._recalled(page_id, frame)
 
     def leaf_for_scan(
         self, position: Key, *, reverse: bool = False, bound: Key | None = None

@@ -79,16 +79,26 @@ class Fetch:
 
 
 class PageMiss(Suspend):
-    """A page is not in the cache. Subscribing starts the fetch."""
+    """A page is not in the cache. Subscribing starts the fetch.
+
+    ``also`` are fetched too; of those ``near`` only the places are asked for.
+    """
 
     def __init__(
-        self, fetcher: Fetcher, page_id: PageId, *, scan: bool = False, also: Sequence[PageId] = ()
+        self,
+        fetcher: Fetcher,
+        page_id: PageId,
+        *,
+        scan: bool = False,
+        also: Sequence[PageId] = (),
+        near: Sequence[PageId] = (),
     ) -> None:
         super().__init__(page_id)
         self.fetcher = fetcher
         self.page_id = page_id
         self.scan = scan
         self.also = also
+        self.near = near
         self._wait: WaitFor | None = None
 
     @property
@@ -102,6 +112,8 @@ class PageMiss(Suspend):
         self._wait.subscribe(resume)
         if self.also:
             self.fetcher.prefetch(self.also, scan=self.scan)
+        if self.near:
+            self.fetcher.places.look_around(self.near)
 
     def cancel(self) -> None:
         if self._wait is not None:
@@ -189,7 +201,7 @@ class Fetcher:
         left = self._recalls_left
         if not left or page_id in self.in_flight:
             return None
-        image = self.places.read(page_id, scan=scan)
+        image = self.places.read(page_id, self.mark(), scan=scan)
         if image is None:
             return None
         if left == RECALLS_PER_TURN:
@@ -290,7 +302,7 @@ class Fetcher:
         answered: from there to the end the channel stands still."""
         page_id, places = fetch.page_id, self.places
         known = places.known.get(page_id)
-        if known is not None:
+        if known is not None and known.lsn <= self.mark():
             image = await self.pool.read_place(page_id, known, deadline_s=FETCH_DEADLINE_S)
             if fetch.restart:
                 return False
@@ -323,6 +335,9 @@ class Fetcher:
         if image is not None:
             self.stats.pool_hits += 1
             frame = decode_verified(image, page_id)
+            if frame.lsn > self.mark() and self.hold is not None and not hold:
+                # Another fetch holds the channel: the mark comes when that is over.
+                return False
         else:
             self.stats.pool_misses += 1
             as_of = self.mark()

@@ -16,10 +16,11 @@ What leaves the cache is told to the home many at a time: it only decides what t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from compute.pools import MemoryPool
-from polarless.kernel.ids import PageId
+from polarless.kernel.ids import Lsn, PageId
 from polarless.kernel.page import Frame
 from polarless.wire.memory import Place
 
@@ -28,6 +29,9 @@ BYTES_PER_PLACE: Final = 250 * 16
 PLACES_MIN: Final = 1024
 # So many pages are told of in one message, at the latest with the next `flush`.
 TOLD_TOGETHER: Final = 64
+# Places are asked for when at least so many are unknown, and not twice before so many others were.
+LOOK_AROUND_MIN: Final = 8
+LOOK_AROUND_MAX: Final = 4096
 
 
 class Places:
@@ -40,6 +44,8 @@ class Places:
         self._limit = max(PLACES_MIN, budget_bytes // BYTES_PER_PLACE)
         # Read unasked by a scan: the home believes them gone, and rightly so.
         self._scanned: set[PageId] = set()
+        # Places asked for that have not been found.
+        self._asked: set[PageId] = set()
         self._released: dict[PageId, None] = {}
         self._unregistered: dict[PageId, None] = {}
 
@@ -54,6 +60,32 @@ class Places:
             if oldest not in self._frames:
                 self._leave(oldest)
 
+    def look_around(self, page_ids: Sequence[PageId]) -> None:
+        """Ask for the places of pages that may be needed soon, if enough are not known."""
+        known, frames, asked = self.known, self._frames, self._asked
+        unknown = [
+            page_id for page_id in page_ids
+            if page_id not in known and page_id not in frames and page_id not in asked
+        ]  # fmt: skip
+        if len(unknown) < LOOK_AROUND_MIN:
+            return
+        if len(asked) > LOOK_AROUND_MAX:
+            # Those that the pool does not have stay in it: they may come into it.
+            asked.clear()
+        asked.update(unknown)
+        # What has left must be told before, or it would end what is asked for now.
+        self.flush()
+        self._pool.locate(unknown, self._found)
+
+    def stop_asking(self) -> None:
+        """What is answered from now on may be old already."""
+        self._asked.clear()
+
+    def _found(self, page_id: PageId, place: Place) -> None:
+        if page_id in self._asked:
+            self._asked.discard(page_id)
+            self.keep(page_id, place)
+
     def forget(self, page_id: PageId) -> None:
         """The page has changed, or is not there any more."""
         self.known.pop(page_id, None)
@@ -63,6 +95,7 @@ class Places:
         """This node is a holder of nothing."""
         self.known.clear()
         self._scanned.clear()
+        self._asked.clear()
         self._released.clear()
         self._unregistered.clear()
 
@@ -71,10 +104,13 @@ class Places:
         place = self.known.get(page_id)
         return place is not None and self._pool.is_mapped(place)
 
-    def read(self, page_id: PageId, *, scan: bool) -> bytes | None:
-        """The page's image if its place is known and can be read at once."""
+    def read(self, page_id: PageId, mark: Lsn, *, scan: bool) -> bytes | None:
+        """The page's image if its place is known and can be read at once.
+
+        A place may be ahead of the mark of a node that holds its channel.
+        """
         place = self.known.get(page_id)
-        if place is None:
+        if place is None or place.lsn > mark:
             return None
         image = self._pool.read_now(page_id, place)
         if image is None:
@@ -110,6 +146,7 @@ class Places:
 
     def _leave(self, page_id: PageId) -> None:
         self._released.pop(page_id, None)
+        self._asked.discard(page_id)
         self._unregistered[page_id] = None
         if len(self._unregistered) >= TOLD_TOGETHER:
             self.flush()

@@ -34,9 +34,12 @@ from polarless.kernel.ids import (
     Lsn,
     PageId,
 )
-from polarless.kernel.page import LEAF
+from polarless.kernel.page import LEAF, Frame
 
 log = logging.getLogger(__name__)
+
+# Pages that the log behind the mark names -> the cached frame that has all of it, or None.
+Changed = dict[PageId, Frame | None]
 
 READ_LOG_BYTES: Final = 4 * 1024 * 1024
 
@@ -75,7 +78,7 @@ async def take_over(engine: Engine, epoch: Epoch, on_fenced: Any) -> Takeover:
     fenced_us = _us(clock.now() - start)
     cts, next_page, lsn = tail.cts, tail.next_page, tail.tail
     groups = 0
-    pages: set[PageId] = set()
+    changed: Changed = {}
     position = mark or lsn
     while position < lsn:
         data, following = await engine.store.read_log(position, READ_LOG_BYTES)
@@ -83,37 +86,56 @@ async def take_over(engine: Engine, epoch: Epoch, on_fenced: Any) -> Takeover:
             break
         for group in redo.decode_groups(data, position):
             groups += 1
-            _apply_group(engine, group, pages)
+            _apply_group(engine, group, changed)
         position = following
     caught_up_us = _us(clock.now() - start)
     hit("takeover.before_advance")
-    await _advance(engine, epoch, lsn, cts, sorted(pages))
+    _drop_overtaken(engine, changed)
+    await _advance(engine, epoch, lsn, cts, sorted(changed))
     engine.start_writing(epoch=epoch, tail=lsn, cts=cts, next_page=next_page, on_fenced=on_fenced)
     engine.catalog_changed()
     engine.store.announce(epoch, lsn)
     if lsn == 0:
         await _format_database(engine)
     result = Takeover(
-        lsn, mark, groups, len(pages), fenced_us, caught_up_us, _us(clock.now() - start)
+        lsn, mark, groups, len(changed), fenced_us, caught_up_us, _us(clock.now() - start)
     )
     log.info("writer under epoch %s: %s", epoch, result)
     return result
 
 
-def _apply_group(engine: Engine, group: redo.Group, pages: set[PageId]) -> None:
+def _drop_overtaken(engine: Engine, changed: Changed) -> None:
+    """Forget what came while the log was read: until the advance the home gives it out as it was.
+
+    Called right before the advance is sent: what the home answers after that is right.
+    """
+    frames = engine.cache.frames
+    for page_id, followed in changed.items():
+        engine.fetcher.invalidated(page_id)
+        if frames.get(page_id) is not followed:
+            engine.cache.remove(page_id)
+    engine.fetcher.places.stop_asking()
+
+
+def _apply_group(engine: Engine, group: redo.Group, changed: Changed) -> None:
     """Bring this node's own frames up to date; pages that it does not hold are only named."""
     frames = engine.cache.frames
     for record in group.records:
         page_id = record[1]
-        pages.add(page_id)
         # A fetch under way reads the page as of the mark: it must start again.
         engine.fetcher.invalidated(page_id)
         frame = frames.get(page_id)
+        if page_id in changed and frame is not changed[page_id]:
+            # It came after an earlier group was applied, and does not have that one.
+            engine.cache.remove(page_id)
+            frame = None
+        changed[page_id] = frame
         if frame is None:
             continue
         # C1: the frame is the page as of the mark, so every group beyond the mark is new to it.
         assert frame.lsn <= group.end_lsn, (frame, group.end_lsn)
         after = apply(frame, record, lsn=group.end_lsn, cts=group.cts, horizon=group.horizon)
+        changed[page_id] = after
         if after is None:
             engine.cache.remove(page_id)
             continue

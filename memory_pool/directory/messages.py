@@ -86,6 +86,14 @@ class RegisterMany(NamedTuple):
     scan: bool
 
 
+class Locate(NamedTuple):
+    """The caller may read these pages soon: where they are, and it is told of changes."""
+
+    connection: int
+    call: Any
+    pages: list[int]
+
+
 class Release(NamedTuple):
     """The caller has dropped its copies, and still knows where the images lie."""
 
@@ -195,9 +203,9 @@ class Tick(NamedTuple):
 
 
 Event = (
-    Attached | Detached | Lend | Scanned | Joined | Lost | Register | RegisterMany | Release
-    | Unregister | Offered | Validate | DropOffer | PullRefused | Advance | Ack | Report | Fence
-    | Revoked | Confirmed | Tick
+    Attached | Detached | Lend | Scanned | Joined | Lost | Register | RegisterMany | Locate
+    | Release | Unregister | Offered | Validate | DropOffer | PullRefused | Advance | Ack | Report
+    | Fence | Revoked | Confirmed | Tick
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from memory_pool.client import PoolClient, Registered
+from memory_pool.client import Place, PoolClient, Registered
 from memory_pool.fabric import reach
 from polarless.errors import (
     ConnectionLost,
@@ -87,6 +87,22 @@ async def test_a_page_that_was_let_go_is_read_again_without_asking(cluster: Pool
     pool.release([7])
     await advance(rw, 40, 4, [7])
     assert len([news for news in ro.told if news[0] == "invalidate"]) == 1
+
+
+async def test_places_can_be_asked_for_beforehand(cluster: PoolCluster) -> None:
+    rw, ro = await cluster.serve()
+    pool = pool_of(ro)
+    for page_id in (7, 8):
+        assert await pool_of(rw).write_back(page_id, image(page_id, 9), 9, always(10))
+    await advance(rw, 20, 2, [8])
+    found: dict[int, Place] = {}
+    pool.locate([7, 8, 9], found.__setitem__)
+    assert await pool.refresh_mark() == 20
+    assert list(found) == [7]
+    assert await pool.read_place(7, found[7], deadline_s=LIMIT_S) == image(7, 9)
+    # It is told of what it asked for, if that was there.
+    await advance(rw, 30, 3, [7, 8, 9])
+    assert [news for news in ro.told if news[0] == "invalidate"] == [("invalidate", 30, [7], 30)]
 
 
 async def test_a_page_that_was_let_go_may_leave_the_pool(cluster: PoolCluster) -> None:

@@ -81,6 +81,7 @@ class Node:
     fetches: dict[int, Fetch] = field(default_factory=dict)
     # Where pages lie, cached or not: (node, slab, slot), generation, lsn.
     places: dict[int, tuple[tuple[str, int, int], int, int]] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
     held_acks: list[int] = field(default_factory=list)
     # Of a writer: (lsn, cts, pages) not answered yet, and what it may say at a rejoin.
     unanswered: list[tuple[int, int, list[int]]] = field(default_factory=list)
@@ -222,6 +223,7 @@ class Walk:
         node.joining, node.member, node.place = True, False, -1
         node.fetches.clear()
         node.places.clear()
+        node.asked.clear()
         node.held_acks.clear()
         call = (number, "join", None)
         warm = node.kept
@@ -245,6 +247,7 @@ class Walk:
         ]
         node.fetches.clear()
         node.places.clear()
+        node.asked.clear()
         node.held_acks.clear()
         node.overtaken.clear()
         node.kept = home_lost or node.writer
@@ -305,6 +308,11 @@ class Walk:
         node.fetches[page] = Fetch("registering")
         call = (node.connection, "register", page)
         self.tell(node, m.Register(node.connection, call, page, self.random.random() < 0.2))
+        if self.random.random() < 0.1:
+            near = self.random.sample(PAGES, 3)
+            near = [page for page in near if page not in node.cache]
+            node.asked.update(near)
+            self.tell(node, m.Locate(node.connection, (node.connection, "locate", near), near))
 
     def read(self, node: Node, page: int, fetch: Fetch) -> None:
         """The slot is read, or storage has answered: install, or start again."""
@@ -411,6 +419,13 @@ class Walk:
             else:
                 fetch.stage, fetch.as_of = "storage", node.mark
                 fetch.image = self.newest(context, fetch.as_of)
+        elif kind == "locate":
+            found, mark = result
+            node.mark = max(node.mark, mark)
+            for page, one in zip(context, found, strict=True):
+                if one is not None and page in node.asked:
+                    _, *address, generation, lsn, _ = one
+                    node.places[page] = (tuple(address), generation, lsn)
         elif kind == "advance":
             lsn, cts = context
             node.admitted = result[0]
@@ -445,6 +460,7 @@ class Walk:
             node.overtaken.clear()
         node.writer, node.epoch, node.promoting = True, epoch, False
         node.fetches.clear()
+        node.asked.clear()
         node.admitted = []
         node.unanswered = []
         self.writer = node
@@ -604,6 +620,7 @@ def evict(walk: Walk) -> bool:
             node.places[page] = place
             walk.tell(node, m.Release(node.connection, [page]))
         else:
+            node.asked.discard(page)
             walk.tell(node, m.Unregister(node.connection, [page]))
     return True
 
@@ -787,5 +804,5 @@ ACTIONS: list[Callable[[Walk], bool]] = [
     write_back, write, ack, confirm, tick, revoke, promote, promote_again, crash_reader, crash_home,
     start_home, crash_memory, stop, wake,
 ]  # fmt: skip
-WEIGHTS = [60, 60, 10, 12, 14, 20, 20, 8, 8, 8, 20, 4, 10, 10, 8, 0.4, 2, 0.3, 0.3, 3, 0.2, 0.4, 3]
+WEIGHTS = [60, 60, 10, 12, 14, 20, 20, 8, 8, 8, 20, 4, 10, 10, 8, 0.6, 2, 0.3, 0.4, 3, 0.2, 0.6, 3]
 assert len(WEIGHTS) == len(ACTIONS)

@@ -118,9 +118,10 @@ def _always_warm(self: Membership, event: Any, out: Any, *, cold: bool, floor: i
 _admit = Membership._admit
 
 
-def _no_redo(engine: Any, group: Any, pages: set[Any]) -> None:
+def _no_redo(engine: Any, group: Any, changed: dict[Any, Any]) -> None:
     """A new writer names the pages of the log behind the mark, and leaves its frames alone."""
-    pages.update(record[1] for record in group.records)
+    for record in group.records:
+        changed[record[1]] = engine.cache.frames.get(record[1])
 
 
 def _wait_for_ever(self: LockTable, owner: Any, tree_id: Any, key: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from compute.buffer.fetch import RECALLS_PER_TURN, Fetcher, PageMiss
 from compute.buffer.frames import FrameCache
 from compute.buffer.places import PLACES_MIN, Places
+from compute.buffer.waits import resumed
 from polarless.errors import CorruptData
 from polarless.kernel.page import LEAF, Frame, encode
 from polarless.wire.memory import Place
@@ -30,11 +32,18 @@ class Slots:
         self.released: list[int] = []
         self.unregistered: list[int] = []
         self.asked: list[int] = []
+        # Which image it answers with; None: with none, for ever.
+        self.answer: tuple[int, int] | None = None
+        self.told: list[tuple[str, list[int]]] = []
 
     def put(self, page_id: int, lsn: int = 10, generation: int = 1) -> None:
         rows = dict.fromkeys(range(20), (lsn, b"value", None))
         frame = Frame(page_id, LEAF, 99, lsn=lsn, keys=list(rows), rows=rows)
         self.images[page_id, generation] = encode(frame)
+
+    def locate(self, page_ids: Sequence[int], found: Callable[[int, Place], None]) -> None:
+        self.told.append(("locate", list(page_ids)))
+        self.found = found
 
     def is_mapped(self, at: Place) -> bool:
         return True
@@ -47,13 +56,18 @@ class Slots:
 
     async def register(self, page_id: int, scan: bool = False, *, deadline_s: float) -> Any:
         self.asked.append(page_id)
-        await asyncio.Event().wait()
+        if self.answer is None:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        return SimpleNamespace(image=self.images[self.answer], place=None)  # type: ignore[index]
 
     def release(self, page_ids: Sequence[int]) -> None:
         self.released += page_ids
+        self.told.append(("release", list(page_ids)))
 
     def unregister(self, page_ids: Sequence[int]) -> None:
         self.unregistered += page_ids
+        self.told.append(("unregister", list(page_ids)))
 
 
 class Node:
@@ -128,8 +142,21 @@ async def test_a_fetch_under_way_is_waited_for(node: Node) -> None:
 async def test_nothing_beyond_the_mark_is_installed(node: Node) -> None:
     node.pool.put(7, lsn=MARK + 1)
     node.places.keep(7, place(7, lsn=MARK + 1))
+    assert node.fetcher.recall(7) is None
+    node.pool.answer = (7, 1)
     with pytest.raises(CorruptData, match="beyond this node's mark"):
-        node.fetcher.recall(7)
+        await resumed(PageMiss(node.fetcher, 7))
+    assert not node.cache.frames
+
+
+async def test_a_reader_that_holds_its_channel_tries_again(node: Node) -> None:
+    node.fetcher.mark = lambda: MARK + (len(node.pool.asked) > 1)
+    node.fetcher.hold = node.fetcher.release = lambda: None
+    node.pool.put(7, lsn=MARK + 1)
+    node.pool.answer = (7, 1)
+    await resumed(PageMiss(node.fetcher, 7))
+    assert node.pool.asked == [7, 7]
+    assert node.cache.frames[7].lsn == MARK + 1
 
 
 async def test_nothing_leaves_before_the_turn_is_over() -> None:
@@ -182,3 +209,31 @@ async def test_places_are_bounded(node: Node) -> None:
     places.flush()
     # What is cached has not left.
     assert node.pool.unregistered == [1, 3]
+
+
+async def test_places_of_neighbours_are_asked_for_once(node: Node) -> None:
+    node.know(3)
+    node.cache.install(Frame(4, LEAF, 99, lsn=10))
+    near = list(range(1, 21))
+    node.places.look_around(near)
+    node.places.look_around(near)
+    node.places.look_around([30, 31])
+    unknown = [page_id for page_id in near if page_id not in (3, 4)]
+    assert node.pool.told == [("locate", unknown)]
+    node.pool.put(5)
+    node.pool.found(5, place(5))
+    assert node.fetcher.recall(5) is not None
+
+
+async def test_what_leaves_is_told_before_its_place_is_asked_for(node: Node) -> None:
+    node.places.evicted(Frame(5, LEAF, 99, lsn=10))
+    node.places.look_around(range(1, 21))
+    assert [what for what, _ in node.pool.told] == ["unregister", "locate"]
+
+
+async def test_an_answer_that_was_overtaken_by_leaving_is_not_kept(node: Node) -> None:
+    node.places.look_around(range(1, 21))
+    node.places.evicted(Frame(5, LEAF, 99, lsn=10))
+    node.places.flush()
+    node.pool.found(5, place(5))
+    assert 5 not in node.places.known

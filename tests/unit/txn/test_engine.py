@@ -140,6 +140,47 @@ async def test_large_values_that_do_not_fit_into_memory_together_are_read(revers
         assert await asyncio.wait_for(found, 30) == (expected[::-1] if reverse else expected)
 
 
+async def commit_without_advance(engine: Engine, tree: Tree, key: int, payload: bytes) -> None:
+    """It becomes durable, but its advance is never sent."""
+    assert engine.log is not None
+    engine.log.home_lost()
+    txn = engine.begin()
+    await running(txn.start_statement)
+    await running(lambda: txn.lock_and_get(tree, key))
+    txn.put(tree, key, payload)
+    engine.commit(txn, lambda lsn, error: None)
+    durable = asyncio.Event()
+    engine.log.when_drained(durable.set)
+    await durable.wait()
+
+
+async def test_a_page_that_a_reader_fetches_while_it_is_promoted_is_not_kept_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster:
+        engine = await cluster.writer()
+        tree = await make_tree(engine)
+        await put_rows(engine, tree, {7: b"first", 8: b"first"})
+        reader = cluster.reader()
+        theirs = reader.tree(tree.tree_id, tree.root, int_keys=True)
+        await commit_without_advance(engine, tree, 7, b"last")
+        between = len(cluster.store.log)
+        await commit_without_advance(engine, tree, 8, b"last")
+        pieces = [between, len(cluster.store.log)]
+
+        async def read_log(from_lsn: int, max_bytes: int) -> tuple[bytes, int]:
+            # The log comes in two pieces, and a statement fetches the page after the first.
+            end = pieces.pop(0)
+            if not pieces:
+                await resumed(PageMiss(reader.fetcher, tree.root))
+                assert reader.cache.frames[tree.root].rows[7][1] == b"first"
+            return bytes(cluster.store.log[from_lsn:end]), end
+
+        monkeypatch.setattr(cluster.store, "read_log", read_log)
+        await cluster.writer(reader)
+        assert dict(await read_all(reader, theirs)) == {7: b"last", 8: b"last"}
+
+
 async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_commit() -> None:
     async with Cluster() as cluster:
         engine = await cluster.writer()
@@ -149,17 +190,7 @@ async def test_promoted_reader_goes_on_with_its_cache_and_every_acknowledged_com
         theirs = reader.tree(tree.tree_id, tree.root, int_keys=True)
         assert len(await read_all(reader, theirs)) == 2000
         held = len(reader.cache.frames)
-        # The last commit becomes durable, but its advance is never sent.
-        assert engine.log is not None
-        engine.log.home_lost()
-        txn = engine.begin()
-        await running(txn.start_statement)
-        await running(lambda: txn.lock_and_get(tree, 7))
-        txn.put(tree, 7, b"last")
-        engine.commit(txn, lambda lsn, error: None)
-        durable = asyncio.Event()
-        engine.log.when_drained(durable.set)
-        await durable.wait()
+        await commit_without_advance(engine, tree, 7, b"last")
         assert dict(await read_all(reader, theirs))[7] == b"7"
         await cluster.writer(reader)
         assert len(reader.cache.frames) == held
