@@ -216,6 +216,7 @@ class Membership:
             waiting = member.unacknowledged
             if waiting and now_us - waiting[0][1] >= state.config.ack_timeout_us:
                 self._expel(member, f"no acknowledgement of LSN {waiting[0][0]}", out)
+            state.tables.expire_offers(member, now_us - state.config.offer_timeout_us)
         self._pages.expire_pulls(out)
         if now_us - state.marks_pushed_us >= state.config.mark_interval_us:
             state.marks_pushed_us = now_us

@@ -91,7 +91,9 @@ class Pages:
         member = self._state.caller(event, out)
         if member is None:
             return
-        offer = self._tables.offer(event.page_id, event.lsn, member, scan=event.scan)
+        offer = self._tables.offer(
+            event.page_id, event.lsn, member, scan=event.scan, now_us=self._state.now_us
+        )
         if offer is None:
             out.append(m.Answer(event.call, None))
             return
@@ -147,7 +149,8 @@ class Pages:
         """Ask the writer, with a slot to write into; False if there is no room for its image."""
         writer = self._state.writer
         assert writer is not None, "pulls end with the writer"
-        offer = self._tables.offer(pull.page_id, 0, writer, scan=False)
+        now_us = self._state.now_us
+        offer = self._tables.offer(pull.page_id, 0, writer, scan=False, now_us=now_us)
         if offer is None:
             return False
         table, slot, generation = offer

@@ -25,6 +25,9 @@ class HomeConfig:
     ack_timeout_us: int = 500_000
     # A reader waits that long for the writer's image before it turns to storage.
     pull_timeout_us: int = 200_000
+    # A slot that was offered and is neither written nor given back is free again; well above what
+    # an offer's, a WRITE's and a validation's deadlines come to.
+    offer_timeout_us: int = 10_000_000
     # Readers that get no other message learn the mark this often.
     mark_interval_us: int = 20_000
     # How long joins wait for a rebuild to end before they are told to try again.

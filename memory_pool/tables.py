@@ -49,7 +49,8 @@ class PoolStats(Stats):
 
     __slots__ = (
         "absent", "adopted", "dropped", "evictions", "ghost_hits", "hits", "offers",
-        "offers_refused", "registers", "stale_hits", "validates_accepted", "validates_refused",
+        "offers_expired", "offers_refused", "registers", "stale_hits", "validates_accepted",
+        "validates_refused",
     )  # fmt: skip
 
     absent: int
@@ -59,6 +60,7 @@ class PoolStats(Stats):
     ghost_hits: int
     hits: int
     offers: int
+    offers_expired: int
     offers_refused: int
     registers: int
     stale_hits: int
@@ -176,7 +178,7 @@ class PageTables:
             self.eviction.stale(address)
 
     def offer(
-        self, page_id: int, lsn: int, member: Member, *, scan: bool
+        self, page_id: int, lsn: int, member: Member, *, scan: bool, now_us: int
     ) -> tuple[SlabTable, int, int] | None:
         """A slot to write the page's image into: (table, slot, generation).
 
@@ -200,7 +202,7 @@ class PageTables:
         table, slot = self.capacity.locate(address)
         generation = self._generations.take()
         table.offer(slot, page_id, lsn, generation, member.connection)
-        member.offers.add(address)
+        member.offers[address] = now_us
         stats.offers += 1
         return table, slot, generation
 
@@ -221,7 +223,7 @@ class PageTables:
         """Switch the page to the offered slot if its image is still the newest, else free it."""
         table, slot = self.capacity.locate(address)
         page_id = table.page.item(slot)
-        member.offers.discard(address)
+        member.offers.pop(address, None)
         if not self.staleness.is_newest(page_id, lsn=lsn, as_of=as_of, mark=mark):
             self.stats.validates_refused += 1
             table.release(slot)
@@ -245,7 +247,7 @@ class PageTables:
 
     def drop_offer(self, member: Member, address: int) -> None:
         """The slot was not written, or may not have been: its generation is over."""
-        member.offers.discard(address)
+        member.offers.pop(address, None)
         table, slot = self.capacity.locate(address)
         table.release(slot)
 
@@ -254,6 +256,17 @@ class PageTables:
         generation that is over."""
         for address in list(member.offers):
             self.drop_offer(member, address)
+
+    def expire_offers(self, member: Member, until_us: int) -> None:
+        """The member has done nothing with slots that it was offered before ``until_us``.
+
+        It may never have heard of them: an answer that comes after its caller's deadline is lost.
+        """
+        for address, since_us in list(member.offers.items()):
+            if since_us >= until_us:
+                break
+            self.drop_offer(member, address)
+            self.stats.offers_expired += 1
 
     def adopt(self, claim: Claim, good: bool, *, as_of: int, mark: int) -> None:
         """Storage has judged a claim as of ``as_of``: the slot is valid from now on, or free."""
@@ -316,7 +329,8 @@ class PageTables:
         gone = self.capacity.detach(node)
         numbers = {table.number for table in gone}
         for member in members:
-            member.offers = {a for a in member.offers if a >> 32 not in numbers}
+            kept = {a: since for a, since in member.offers.items() if a >> 32 not in numbers}
+            member.offers = kept
         for table in gone:
             for slot in ((table.state == VALID) | (table.state == STALE)).nonzero()[0].tolist():
                 self.eviction.forget(table.base + slot)

@@ -31,7 +31,8 @@ class Member:
         self.incarnation = incarnation
         self.place = place
         self.known_mark = 0
-        self.offers: set[int] = set()
+        # Address of an offered slot -> since when, in microseconds; oldest first.
+        self.offers: dict[int, int] = {}
         # The last entry is the floor of all snapshots that the node may still take.
         self.snapshots: tuple[int, ...] = (0,)
         self.unacknowledged: deque[tuple[int, int]] = deque()

@@ -24,7 +24,7 @@ def fill(made: PageTables, members: Members, count: int, *, held: bool = False) 
     for page_id in range(1, count + 1):
         if held:
             made.register(page_id, member.place, scan=False)
-        offer = made.offer(page_id, 5, member, scan=False)
+        offer = made.offer(page_id, 5, member, scan=False, now_us=0)
         assert offer is not None
         table, slot, _ = offer
         assert made.validate(member, table.base + slot, lsn=5, as_of=5, mark=5)
@@ -59,7 +59,7 @@ def test_a_slot_that_is_being_written_is_waited_for() -> None:
     made, members = tables()
     member = members.get(1)
     assert member is not None
-    offers = [made.offer(page_id, 5, member, scan=False) for page_id in range(1, 9)]
+    offers = [made.offer(page_id, 5, member, scan=False, now_us=0) for page_id in range(1, 9)]
     made.capacity.lend("mem1", 0)
     assert made.empty_leftovers() == []
     for offer in offers:
@@ -68,7 +68,7 @@ def test_a_slot_that_is_being_written_is_waited_for() -> None:
     assert made.empty_leftovers() == ["mem1"]
     assert not made.addresses
     assert all(table.count(FREE) == table.slot_count for table in made.capacity)
-    assert made.offer(1, 6, member, scan=False) is None
+    assert made.offer(1, 6, member, scan=False, now_us=0) is None
 
 
 def test_more_slots_are_used_at_once() -> None:
@@ -77,9 +77,9 @@ def test_more_slots_are_used_at_once() -> None:
     fill(made, members, 2, held=True)
     member = members.get(1)
     assert member is not None
-    assert made.offer(9, 5, member, scan=False) is None
+    assert made.offer(9, 5, member, scan=False, now_us=0) is None
     made.capacity.lend("mem1", 3)
-    assert made.offer(9, 5, member, scan=False) is not None
+    assert made.offer(9, 5, member, scan=False, now_us=0) is not None
     made.check()
 
 
@@ -135,7 +135,7 @@ def test_verdict_on_a_slot_that_was_given_away_meanwhile_is_for_nobody() -> None
     member = members.get(1)
     assert member is not None
     # The oldest claim's slot gets page 9.
-    offer = made.offer(9, 5, member, scan=False)
+    offer = made.offer(9, 5, member, scan=False, now_us=0)
     assert offer is not None
     assert offer[0].base + offer[1] == first[2]
     made.adopt(first, True, as_of=9, mark=9)
