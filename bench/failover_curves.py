@@ -27,9 +27,9 @@ from polarless.local import LocalCluster
 
 UPDATE: Final = "\\set id random(1, {rows})\nupdate keyed set k = k + 1 where id = :id;\n"
 CLIENTS: Final = 8
-SLOT_S: Final = 0.1
+SLOT_S: Final = 0.05
 # The rate of so many slots together is compared: a slot alone is too noisy.
-WINDOW: Final = 5
+WINDOW: Final = 6
 RECOVERED: Final = 0.95
 # (name, is there a pool, is the writer killed)
 CASES: Final = (
@@ -142,7 +142,7 @@ def _judge(
         curve.add(slot * SLOT_S, slots[slot] / SLOT_S / usual)
         window = sum(slots[slot + n] for n in range(WINDOW)) / WINDOW / SLOT_S
         if slot >= 0 and window >= RECOVERED * usual:
-            recovered = min(recovered, slot * SLOT_S)
+            recovered = min(recovered, (slot + 1) * SLOT_S)
     near = [ack for ack in acks if at - 0.05 < ack < at + after_s]
     pause = max((b - a for a, b in pairwise(near)), default=after_s)
     return [

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -29,6 +28,7 @@ from compute.node import EXIT_FENCED, ComputeNode
 from compute.session.limits import Limits
 from polarless.errors import Fenced, PolarlessError
 from polarless.kernel import failpoints
+from polarless.net import collector, lag
 from polarless.net.logs import setup
 from polarless.net.system import raise_descriptor_limit, run, system_world
 from polarless.net.tls import server_context
@@ -58,10 +58,9 @@ async def main(settings: dict[str, Any]) -> int:
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         starting.result()
-        # Decoded pages are many small tuples and no cycles: collect rarely, and never the old ones.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 50, 1_000)
+        server = node.server
+        collector.tame(node.world.clock, gone=server.gone, is_idle=server.was_idle)
+        lag.restart()
         ready = {"address": node.address, "sql": node.sql_address}
         print("READY " + json.dumps(ready), flush=True)
     else:

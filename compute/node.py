@@ -36,7 +36,7 @@ from memory_pool.client import PoolClient
 from polarless.control.agent import Agent, SharedListener, serves, share_listener
 from polarless.errors import Fenced, PolarlessError, RemoteProtocolError
 from polarless.kernel.world import Listener, World
-from polarless.net import rpc
+from polarless.net import lag, rpc
 from storage.client import StorageClient
 
 log = logging.getLogger(__name__)
@@ -372,6 +372,7 @@ class ComputeNode(rpc.Service):
         engine = self.engine
         result: dict[str, Any] = {
             **self.ping(),
+            **lag.status(),
             "cache": {
                 "bytes": self.cache.used_bytes,
                 "budget_bytes": self.cache.budget_bytes,

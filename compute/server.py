@@ -72,6 +72,7 @@ class SqlServer:
         self._listeners: list[Listener] = []
         self._inherited: Listener | None = None
         self._last_pid = 0
+        self._statements_seen = 0
         self._relays: dict[str, RelayLink] = {}
         # The cluster's secret, which proxies show; its node. None: no proxies.
         self.cluster: bytes | None = None
@@ -261,6 +262,15 @@ class SqlServer:
         return max(0, len(self._sessions) - relayed)
 
     # What `status` shows.
+
+    def gone(self) -> int:
+        """How many connections have ended."""
+        return self.stats.connections_accepted - len(self._sessions)
+
+    def was_idle(self) -> bool:
+        """Whether no statement has come since this was asked the last time."""
+        before, self._statements_seen = self._statements_seen, self.stats.statements
+        return before == self._statements_seen
 
     def statistics(self) -> dict[str, Any]:
         """Counters, and how many connections there are."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -25,8 +24,9 @@ from memory_pool.home_state import HomeConfig
 from memory_pool.node import MemoryNode
 from polarless.errors import PolarlessError
 from polarless.kernel import failpoints
+from polarless.net import collector, lag
 from polarless.net.logs import setup
-from polarless.net.system import run, system_world
+from polarless.net.system import SystemClock, run, system_world
 
 log = logging.getLogger("memory_pool")
 
@@ -60,8 +60,9 @@ async def main(values: dict[str, Any]) -> int:
                     epoch=int(values.get("epoch", 1)),
                     agents={},
                 )
-            gc.freeze()
-            gc.set_threshold(20_000, 50, 1_000)
+            # The other nodes' connections are few, and there is always something to do.
+            collector.tame(SystemClock(), gone=lambda: 0, is_idle=lambda: False)
+            lag.restart()
             ready = {"address": node.address, "fabric": node.fabric}
             print("READY " + json.dumps(ready), flush=True)
             await node.wait_stopped()

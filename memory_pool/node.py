@@ -20,7 +20,7 @@ from memory_pool.home_state import HomeConfig
 from memory_pool.slab_node import SlabNode
 from polarless.errors import Fenced, PolarlessError, RemoteProtocolError, Reroute
 from polarless.kernel.world import Listener, World
-from polarless.net import rpc
+from polarless.net import lag, rpc
 from polarless.wire.memory import SLOT_BYTES
 
 log = logging.getLogger(__name__)
@@ -155,6 +155,7 @@ class MemoryNode(rpc.Service):
             "memory_mb": -(-self.slabs.lent * SLOT_BYTES // MEGABYTE),
             "verbs": self.slabs.stats.snapshot(),
             "home": None if self.home is None else self.home.status(),
+            **lag.status(),
         }
 
     # rpc.Handler

@@ -170,11 +170,19 @@ def down(data: Data = DATA_DEFAULT) -> None:
 @app.command()
 @friendly
 def status(data: Data = DATA_DEFAULT, json: Json = False) -> None:
-    """Who is what, and what was decided. Exits with 3 if nothing runs, with 1 if nothing serves."""
+    """Who is what, and what was decided. Exits with 3 if nothing runs, with 1 if nothing serves.
+
+    `delay`: the longest time in ms that a node's event loop was busy when a timer should have
+    run; --json has the whole histogram.
+    """
     from polarless.commands import show
     from polarless.local import LocalCluster
 
-    values = LocalCluster(data).status()
+    cluster = LocalCluster(data)
+    values = cluster.status()
+    loops = cluster.loops()
+    for node in values["nodes"]:
+        node["loop"] = loops.get(node["name"])
     if json:
         show.as_json(values)
     else:

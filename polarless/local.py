@@ -241,6 +241,19 @@ class LocalCluster:
                 "events": self.data.events(20),
             }
 
+    def loops(self) -> dict[str, dict[str, Any]]:
+        """By node: how late its event loop has been, see `polarless.net.lag`."""
+        found = {}
+        for node in self.nodes():
+            try:
+                counted = self.control.node(node.name)
+            except PolarlessError:
+                # It has just gone, or there is no control to ask.
+                continue
+            if "loop" in counted:
+                found[node.name] = counted["loop"]
+        return found
+
     def nodes(self) -> list[Node]:
         """The nodes, control included."""
         return [_node(fields) for fields in self.status()["nodes"]]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -24,6 +23,7 @@ from typing import Any
 from polarless.config import StorageConfig, parse_storage
 from polarless.errors import PolarlessError
 from polarless.kernel import failpoints
+from polarless.net import collector, lag
 from polarless.net.logs import setup
 from polarless.net.system import run, system_world
 from storage.backends.log_files import LogFiles
@@ -34,36 +34,13 @@ from storage.node import StorageNode
 
 log = logging.getLogger("storage")
 
-COLLECT_S = 10.0
-COLLECT_CONNECTIONS = 2_000
+# There may be half a million records, all with several references: less at a time.
+YOUNG = 5_000
 
 
 def kill(_: str) -> Any:
     """The failpoint action ``kill``: this process ends as if the machine had."""
     return lambda: os.kill(os.getpid(), signal.SIGKILL)
-
-
-def tame_collector(loop: asyncio.AbstractEventLoop, node: StorageNode) -> None:
-    """Keep the cyclic collector from stopping the loop.
-
-    Records hold no cycles, but there may be half a million, and looking at all of them takes 50 ms.
-    So only young objects are looked at (5,000 take a millisecond). What makes cycles is
-    connections that ended; they are collected when nothing waits, or when there are many.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 1_000_000, 1_000)
-    collected = 0
-
-    def look() -> None:
-        nonlocal collected
-        gone = node.connections_lost - collected
-        if gone > COLLECT_CONNECTIONS or (gone and not node.engine.pending.records):
-            collected = node.connections_lost
-            gc.collect()
-        loop.call_later(COLLECT_S, look)
-
-    loop.call_later(COLLECT_S, look)
 
 
 async def main(values: dict[str, Any], config: StorageConfig) -> int:
@@ -93,7 +70,11 @@ async def main(values: dict[str, Any], config: StorageConfig) -> int:
     await engine.start()
     host = values.get("host", "127.0.0.1")
     port = await node.serve(engine, host, values.get("port", 0))
-    tame_collector(loop, node)
+    collector.tame(
+        world.clock, young=YOUNG, gone=lambda: node.connections_lost,
+        is_idle=lambda: not engine.pending.records,
+    )  # fmt: skip
+    lag.restart()
     print("READY " + json.dumps({"address": f"{host}:{port}"}), flush=True)
     code = await node.ended
     if code == 0:

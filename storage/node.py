@@ -11,7 +11,7 @@ from typing import Any
 
 from polarless.errors import PolarlessError, RemoteProtocolError
 from polarless.kernel.world import Listener, World
-from polarless.net import rpc
+from polarless.net import lag, rpc
 from polarless.wire import storage as wire
 from storage.engine import Engine
 
@@ -68,7 +68,10 @@ class StorageNode(rpc.Service):
 
     def status(self) -> dict[str, Any]:
         """See `polarless.wire.storage`."""
-        return {"state": self.state, "connections": len(self._peers), **self.engine.status()}
+        counted = self.engine.status()
+        return {
+            "state": self.state, "connections": len(self._peers), **lag.status(), **counted,
+        }  # fmt: skip
 
     # Serving.
 

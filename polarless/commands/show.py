@@ -51,7 +51,7 @@ def state(name: str) -> Text:
 def status(values: dict[str, Any], *, event_count: int = 8) -> None:
     """The nodes, and the last decisions."""
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("node", "role", "state", "pid", "epoch", "sql address"):
+    for column in ("node", "role", "state", "pid", "epoch", "delay", "sql address"):
         table.add_column(column, no_wrap=True)
     for node in values["nodes"]:
         table.add_row(
@@ -60,6 +60,7 @@ def status(values: dict[str, Any], *, event_count: int = 8) -> None:
             state(node["state"]),
             str(node["pid"] or "-"),
             str(node["epoch"] or "-"),
+            f"{node['loop']['worst_busy_ms']:.0f}" if node.get("loop") else "-",
             node.get("sql_url", "").removeprefix("postgresql://").partition("/")[0],
         )
     out.print(table)

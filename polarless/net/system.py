@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from polarless.kernel.world import SharedRegion, Timer, World
+from polarless.net.lag import watch_process
 
 if TYPE_CHECKING:
     from polarless.kernel.world import ProtocolFactory
@@ -209,5 +210,9 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     """Run a node's main coroutine on uvloop; its result is the exit code."""
     import uvloop
 
+    async def watched() -> int:
+        watch_process(SystemClock())
+        return await main
+
     raise_descriptor_limit()
-    return uvloop.run(main)
+    return uvloop.run(watched())

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -26,6 +25,7 @@ from typing import Any
 import msgpack
 
 from polarless.errors import PolarlessError
+from polarless.net import collector, lag
 from polarless.net.logs import setup
 from polarless.net.system import run, system_world
 from polarless.net.tls import server_context
@@ -50,9 +50,13 @@ async def main(settings: dict[str, Any], brought: list[list[Any]]) -> int:
     await proxy.start()
     for session in sessions:
         session.go_on()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 1_000)
+    # Sessions are all that it has, and they are looked at in a moment.
+    collector.tame(
+        proxy.world.clock,
+        gone=lambda: proxy.accepted - len(proxy.sessions),
+        is_idle=lambda: True,
+    )
+    lag.restart()
     ready = {"address": proxy.address, "sql": proxy.sql_address}
     print("READY " + json.dumps(ready), flush=True)
     code = await proxy.ended

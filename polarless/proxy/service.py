@@ -15,7 +15,7 @@ from typing import Any, Final
 from polarless.control.agent import Agent, SharedListener, serves, share_listener
 from polarless.errors import DeadlineExceeded, PolarlessError, RemoteProtocolError
 from polarless.kernel.world import Listener, World
-from polarless.net import rpc
+from polarless.net import lag, rpc
 from polarless.proxy.barrier import Barrier
 from polarless.proxy.handover import DRAIN_S, DRAIN_STEP_S
 from polarless.proxy.link import Link
@@ -422,6 +422,7 @@ class Proxy(rpc.Service):
         """Counters of everything."""
         return {
             **self.ping(),
+            **lag.status(),
             "writer": self._writer.node if self._writer is not None else None,
             "links": {
                 link.node: {"connected": link.connected, "writable": link.writable,
