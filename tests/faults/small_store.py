@@ -32,7 +32,9 @@ CLUSTER = bytes(range(16))
 PAGES = (1, 2, 3, 4, 5)
 # What a copy may answer.
 RIGHT, REFUSED, SHORTER, WRONG = "right", "refused", "shorter", "WRONG"
-FLIP, ZERO, CUT = "flip", "zero", "cut"
+FLIP, ZERO, CUT, LOST, STALE = "flip", "zero", "cut", "lost", "stale"
+SECTOR_BYTES = 512
+BLOCK_BYTES = 4096
 
 
 class Reply:
@@ -204,10 +206,24 @@ async def examine_copy(folder: Path, truth: dict[str, Any]) -> str:
 
 
 def damage(path: Path, kind: str, place: int) -> None:
-    """Flip a bit of the byte, make it zero, or cut the file there."""
+    """Flip a bit of the byte, make it zero, or cut the file there.
+
+    Or what a disk does: lose the sector that begins there, or have the block before it in its place
+    (a write that went to the wrong one).
+    """
     with path.open("r+b") as file:
         if kind == CUT:
             file.truncate(place)
+            return
+        if kind == LOST:
+            file.seek(place)
+            byte_count = len(file.read(SECTOR_BYTES))
+            file.seek(place)
+            file.write(bytes(byte_count))
+            return
+        if kind == STALE:
+            file.seek(place - BLOCK_BYTES)
+            file.write(file.read(BLOCK_BYTES))
             return
         file.seek(place)
         byte = file.read(1)[0]

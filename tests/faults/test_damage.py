@@ -19,18 +19,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.small_store import CUT, FLIP, RIGHT, SHORTER, WRONG, ZERO, build
+from tests.faults.small_store import (
+    BLOCK_BYTES,
+    CUT,
+    FLIP,
+    LOST,
+    RIGHT,
+    SECTOR_BYTES,
+    SHORTER,
+    STALE,
+    WRONG,
+    ZERO,
+    build,
+)
 
 ROOT = Path(__file__).parent.parent.parent
-# Locks hold no content.
-NO_CONTENT = ("LOCK", "lock.mdb")
+# Locks hold no content, and a spare is room and nothing else.
+NO_CONTENT = ("LOCK", "lock.mdb", "STATE.spare")
 # Damages that crash LMDB are few.
 CRASHES_MAX = 40
 
 
 def damages(folder: Path, step: int) -> list[str]:
-    """Each damage a line: every byte of every file flipped, made zero, cut off; every step-th."""
-    lines, always = [], []
+    """Each damage a line: every byte of every file flipped, made zero, cut off; every step-th.
+
+    And always: each sector lost, each block of the pages overwritten by the one before it.
+    """
+    lines: list[str] = []
+    always: list[str] = []
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name not in NO_CONTENT:
             name = path.relative_to(folder)
@@ -44,6 +60,9 @@ def damages(folder: Path, step: int) -> list[str]:
                 always += [f"{name} {FLIP} {place}" for place in range(120, 152)]
                 always += [f"{name} {FLIP} {4096 + place}" for place in range(120, 152)]
                 always += [f"{name} {CUT} {place}" for place in range(0, size, 1024)]
+                blocks = range(BLOCK_BYTES, size, BLOCK_BYTES)
+                always += [f"{name} {STALE} {place}" for place in blocks]
+            always += [f"{name} {LOST} {place}" for place in range(0, size, SECTOR_BYTES)]
     return always + lines[step // 2 :: step]
 
 
