@@ -142,6 +142,7 @@ class Member:
         self._cold = False
         self.reader.mark = max(self.reader.mark, joined.mark)
         self.on_joined()
+        engine.forget_published()
         engine.fetcher.member.wake(None)
         engine.admitted()
 

@@ -331,15 +331,18 @@ class ComputeNode(rpc.Service):
         if floor is None:
             self.spawn(self._report_remote())
             return
-        self._report_from(floor)
+        self._report_from(floor, self.world.clock.now())
 
     async def _report_remote(self) -> None:
+        begun = self.world.clock.now()
         try:
-            self._report_from(await self.pool.fetch_published())
+            self._report_from(await self.pool.fetch_published(), begun)
         except PolarlessError as error:
             log.debug("no report of snapshots: %s", error)
 
-    def _report_from(self, floor: int) -> None:
+    def _report_from(self, floor: int, read_at: float) -> None:
+        # First: no snapshot taken later may be older than what is reported.
+        self.engine.note_published(floor, read_at)
         snapshots = self.engine.pinned_snapshots(floor)
         if snapshots != self._reported and self.pool.connected:
             self._reported[:] = snapshots
@@ -388,6 +391,7 @@ class ComputeNode(rpc.Service):
                 **self.pool.statistics(),
             },
             "storage_connected": self.store.connected,
+            "snapshots_reused": engine.snapshots_reused,
             "server": self.server.statistics(),
             "sessions": self.server.sessions(),
             "locks": {"waits": engine.locks.waits, "deadlocks": engine.locks.deadlocks},

@@ -134,6 +134,11 @@ class RelayLink(asyncio.Protocol):
             if session.session is not None:
                 session.session.settings.restore(wire.texts(wire.unpack(payload)))
                 session.settings_version = session.session.settings.version
+        elif kind == wire.SEEN:
+            if session.session is not None:
+                seen = wire.fields(payload, seen=int)["seen"]
+                session.session.settings.own_reuse.hear(seen)
+                session.told_seen = seen
         elif kind == wire.PAUSE:
             session.protocol.pause_writing()
         elif kind == wire.CONTINUE:
@@ -167,6 +172,7 @@ class RelayLink(asyncio.Protocol):
         if self._server.engine.log is not None:
             # Its last commit was no later.
             session.last_commit_lsn = self._server.engine.log.durable
+            session.settings.own_reuse.note(self._server.engine.log.published)
         transport.settings_version = session.settings.version
 
     def _adopt(self, snapshots: list[int]) -> None:

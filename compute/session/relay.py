@@ -66,6 +66,8 @@ class Relayed(asyncio.Transport):
         self.cleared = False
         self.settings_version = 0
         self.tied = ""
+        # What the proxy knows of what the session has seen: see `compute.txn.reuse`.
+        self.told_seen = 0
         # Of the statements completed in this cycle, 0 where there was none.
         self.snapshots: list[int] = []
         self.replaying: list[int] = []
@@ -130,7 +132,9 @@ class Relayed(asyncio.Transport):
         assert session is not None
         if self.start_us:
             session.start_us = self.start_us
-        return session.engine.begin(isolation, read_only=read_only, recorder=self)
+        return session.engine.begin(
+            isolation, read_only=read_only, recorder=self, reuse=session.settings.reuse
+        )
 
     def replay_at(self) -> int:
         """The snapshot at which the statement that begins ran the first time, or 0."""
@@ -212,6 +216,7 @@ class Relayed(asyncio.Transport):
             or self.cleared
             or session.settings.version != self.settings_version
             or (flag and session.tied != self.tied)
+            or (session.settings.reuse is not None and session.settings.reuse.seen > self.told_seen)
         ):
             self._meta(session, flag)
         self.link.send(wire.DATA, self.number, self.cycle, data, flag)
@@ -248,6 +253,9 @@ class Relayed(asyncio.Transport):
             meta["settings"] = session.settings.export()
         if flag and session.tied != self.tied:
             self.tied = meta["tied"] = session.tied
+        reuse = session.settings.reuse
+        if flag and reuse is not None and reuse.seen > self.told_seen:
+            meta["seen"] = self.told_seen = reuse.seen
         if meta:
             self.link.send(wire.META, self.number, self.cycle, wire.pack(meta))
 

@@ -194,7 +194,7 @@ class Session(Link):
         """A new transaction of this session."""
         if self.relay is not None:
             return self.relay.begin(isolation, read_only=read_only)
-        return self.engine.begin(isolation, read_only=read_only)
+        return self.engine.begin(isolation, read_only=read_only, reuse=self.settings.reuse)
 
     def doom(self, message: str) -> None:
         """Begin in a transaction block that has failed: its replay gave other answers."""
@@ -404,6 +404,8 @@ class Session(Link):
         if error is None:
             if lsn is not None:
                 self.last_commit_lsn = lsn
+                if self.txn is not None:
+                    self.settings.own_reuse.note(self.txn.cts)
             transactions.end(self, committed=True)
             self.guarded(waits.call_then, (wait.then, wait.answer))
         else:

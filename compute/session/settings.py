@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from compute.sql import environment, zones
+from compute.txn.reuse import Reuse
 from polarless.errors import CallerMistake
 
 SERVER_VERSION: Final = "15.0"
@@ -70,6 +71,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "max_parallel_workers_per_gather": "0",
     "password_encryption": "scram-sha-256",
     "plan_cache_mode": "auto",
+    "polarless.max_staleness": "1s",
     "polarless.read_consistency": "strong",
     "polarless.temporary_schema": "",
     "quote_all_identifiers": "off",
@@ -121,12 +123,12 @@ _TIMEOUTS: Final = frozenset(
         "idle_in_transaction_session_timeout",
         "idle_session_timeout",
         "lock_timeout",
+        "polarless.max_staleness",
         "statement_timeout",
     }
 )
 _ISOLATIONS: Final = ("read uncommitted", "read committed", "repeatable read", "serializable")
-# What a read may lag behind. Here every read is strong: the published timestamp costs nothing to
-# read, so the weaker ones, which may use an older one, give the same.
+# What a read may lag behind: see `compute.txn.reuse`.
 READ_CONSISTENCIES: Final = ("strong", "session", "bounded")
 _UNITS_MS: Final = {"": 1, "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000,
                     "d": 86_400_000}  # fmt: skip
@@ -199,6 +201,9 @@ class Settings:
         self.notices_from = SEVERITIES["NOTICE"]
         self.isolation = "read committed"
         self.read_only = False
+        # What the session has seen, and the same if it does not read strongly.
+        self.own_reuse = Reuse()
+        self.reuse: Reuse | None = None
         for name, value in startup.items():
             self._startup[name.lower()] = self._checked(name.lower(), value)
         self._values = dict(self._startup)
@@ -328,6 +333,10 @@ class Settings:
         self.notices_from = _LEVELS[self.show("client_min_messages")]
         self.isolation = self.show("default_transaction_isolation")
         self.read_only = self.show("default_transaction_read_only") == "on"
+        level = self.show("polarless.read_consistency")
+        self.own_reuse.is_session = level == "session"
+        self.own_reuse.age_s = _milliseconds("", self.show("polarless.max_staleness")) / 1000
+        self.reuse = None if level == "strong" else self.own_reuse
 
     def _seconds(self, name: str) -> float:
         value = self._values.get(name)

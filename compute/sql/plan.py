@@ -52,6 +52,7 @@ from polarless.errors import LocalProtocolError, RemoteProtocolError
 if TYPE_CHECKING:
     from compute.sql.environment import Environment
     from compute.txn.engine import Engine
+    from compute.txn.reuse import Reuse
     from compute.txn.transaction import Transaction
 
 ANY_VERSION: Final = -1
@@ -95,6 +96,8 @@ class SettingsLike(Protocol):
     isolation: str
     read_only: bool
     environment: Environment | None
+    # Which older snapshots a read may take; None: it reads strongly.
+    reuse: Reuse | None
 
     def show(self, name: str) -> str: ...
     def all(self) -> list[tuple[str, str]]: ...

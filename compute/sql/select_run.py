@@ -59,7 +59,7 @@ def point_select(
     key = access.emit_point(out, empty=f"return {nothing!r}")
     out.line("txn = session.txn")
     with out.block("if txn is None"):
-        out.line("snapshot = session.engine.snapshot()")
+        out.line("snapshot = session.engine.snapshot(session.settings.reuse)")
         out.line(f"version = find({key})")
         out.line("while version is not None and version[0] > snapshot: version = version[2]")
         out.line(f"if version is None: return {nothing!r}")
@@ -391,7 +391,7 @@ class SelectBound(Bound):
         txn = session.txn
         if txn is not None or self._reader.source.tree is None:
             return self._run_in(session, values, txn)
-        own = session.engine.begin(read_only=True)
+        own = session.engine.begin(read_only=True, reuse=session.settings.reuse)
         try:
             own.start_statement()
             return self._run_in(session, values, own)

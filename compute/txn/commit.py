@@ -76,6 +76,7 @@ def commit(engine: Engine, txn: Transaction, done: Done) -> None:
 
     cts = engine.next_cts
     engine.next_cts = cts + 1
+    txn.cts = cts
     if not txn.transaction_id:
         engine.next_transaction += 1
         txn.transaction_id = engine.next_transaction

@@ -25,6 +25,7 @@ from compute.txn import commit as commits
 from compute.txn.locks import LockTable
 from compute.txn.log_writer import LogWriter
 from compute.txn.relayed import Recorder, RelayedTransaction
+from compute.txn.reuse import Reuse
 from compute.txn.sweeper import free_tree
 from compute.txn.transaction import READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE, Transaction
 from polarless.errors import CallerMistake, Fenced, PolarlessError, Reroute, Retry
@@ -134,6 +135,12 @@ class Engine:
         self.progress = Waiters()
         # Told of each applied group: (page ids, end LSN). The write-back listens.
         self.on_applied: Callable[[list[PageId], Lsn], None] | None = None
+        # The newest published timestamp that this node has read, and when that READ began. None is
+        # reported to the home as the bound for later snapshots that is newer than this.
+        self.recent: Cts = 0
+        self.recent_at = 0.0
+        # Statements that took it.
+        self.snapshots_reused = 0
         self._fresh: Cts | None = None
         self._next_fetch = Waiters()
         self._fetching = False
@@ -172,32 +179,59 @@ class Engine:
 
     # Snapshots.
 
-    def snapshot(self) -> Cts:
+    def snapshot(self, reuse: Reuse | None = None) -> Cts:
         """The newest published timestamp. Raises a `Suspend` when it is not at hand.
 
         In TCP mode the value is fetched; the statement that waited runs again inside the callback
-        and finds it in ``_fresh``.
+        and finds it in ``_fresh``. With ``reuse`` it may be an older one, if that saves waiting.
         """
-        if self._fresh is not None:
-            return self._fresh
-        try:
-            published = self.pool.published()
-        except Retry as reason:
-            if self.fenced is not None:
-                raise self.fenced from None
-            raise self._not_admitted(reason) from None
+        published = self._fresh
         if published is None:
+            try:
+                published = self.pool.published()
+            except Retry as reason:
+                if reuse is not None and self._may_reuse(reuse):
+                    return self.recent
+                if self.fenced is not None:
+                    raise self.fenced from None
+                raise self._not_admitted(reason) from None
+        if published is None:
+            if reuse is not None and self._may_reuse(reuse):
+                return self.recent
             raise SnapshotWait(self)
+        if reuse is not None:
+            reuse.note(published, is_strong=True)
         return published
+
+    def _may_reuse(self, reuse: Reuse) -> bool:
+        """Whether a statement may take ``recent``; it is noted then."""
+        if self.writable or not self.recent or self.fenced is not None:
+            return False
+        if not reuse.may_take(self.recent, self.clock.now() - self.recent_at):
+            return False
+        self.snapshots_reused += 1
+        reuse.note(self.recent)
+        return True
+
+    def note_published(self, cts: Cts, read_at: float) -> None:
+        """This was published when a READ of it began, at ``read_at``."""
+        if cts >= self.recent:
+            self.recent, self.recent_at = cts, max(read_at, self.recent_at)
+
+    def forget_published(self) -> None:
+        """This node has a new membership: nobody keeps old versions for it yet."""
+        self.recent = 0
 
     def snapshot_for(self, txn: Transaction) -> Cts:
         """`snapshot`; a value that must be fetched is kept for the transaction's next try."""
         granted = txn.granted
         if granted is not None:
             txn.granted = None
+            if txn.reuse is not None:
+                txn.reuse.note(granted, is_strong=True)
             return granted
         try:
-            return self.snapshot()
+            return self.snapshot(txn.reuse)
         except SnapshotWait as wait:
             wait.txn = txn
             raise
@@ -240,8 +274,10 @@ class Engine:
         while self._next_fetch.callbacks:
             batch, self._next_fetch = self._next_fetch, Waiters()
             error: PolarlessError | None = None
+            begun = self.clock.now()
             try:
                 self._fresh = await self.pool.fetch_published()
+                self.note_published(self._fresh, begun)
             except Retry as reason:
                 # The home is away: these statements run again when this node is a member again.
                 self._fresh = None
@@ -314,14 +350,20 @@ class Engine:
         *,
         read_only: bool = False,
         recorder: Recorder | None = None,
+        reuse: Reuse | None = None,
     ) -> Transaction:
         """A new transaction; its snapshot comes with `Transaction.start_statement`."""
         level = ISOLATIONS.get(isolation)
         if level is None:
             raise CallerMistake(f"unknown isolation level {isolation!r}", sqlstate="22023")
         if recorder is not None:
-            return RelayedTransaction(self, level, read_only=read_only, recorder=recorder)
-        return Transaction(self, level, read_only=read_only)
+            txn: Transaction = RelayedTransaction(
+                self, level, read_only=read_only, recorder=recorder
+            )
+        else:
+            txn = Transaction(self, level, read_only=read_only)
+        txn.reuse = reuse
+        return txn
 
     def commit(self, txn: Transaction, done: Done) -> None:
         """Commit; ``done(lsn, error)`` when it is acknowledged (at once if nothing was written).

@@ -26,6 +26,7 @@ from polarless.kernel.page import Frame, Key
 
 if TYPE_CHECKING:
     from compute.txn.engine import Engine
+    from compute.txn.reuse import Reuse
 
 READ_COMMITTED: Final = "read committed"
 REPEATABLE_READ: Final = "repeatable read"
@@ -39,6 +40,7 @@ class Transaction(Owner):
 
     __slots__ = (
         "_journal",
+        "cts",
         "depends",
         "ended",
         "engine",
@@ -53,6 +55,7 @@ class Transaction(Owner):
         "pinned",
         "read_only",
         "reads",
+        "reuse",
         "snapshot",
         "sorted_keys",
         "transaction_id",
@@ -72,6 +75,10 @@ class Transaction(Owner):
         self.membership = 0
         # Own keys in order, for trees that were scanned after many writes: see `_merged`.
         self.sorted_keys: dict[TreeId, SortedList] = {}
+        # Its commit's timestamp, once it is applied.
+        self.cts: Cts = 0
+        # Which older snapshots will do.
+        self.reuse: Reuse | None = None
         # A timestamp that was fetched for this transaction's next statement.
         self.granted: Cts | None = None
         self.transaction_id = 0

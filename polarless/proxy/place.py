@@ -40,8 +40,8 @@ class Place:
     """See the module."""
 
     __slots__ = (
-        "_known", "_muted", "_settings_version", "_statements_version", "link", "number",
-        "replayed", "session",
+        "_known", "_muted", "_seen_version", "_settings_version", "_statements_version", "link",
+        "number", "replayed", "session",
     )  # fmt: skip
 
     def __init__(self, session: Session, link: Link) -> None:
@@ -55,6 +55,7 @@ class Place:
         memory = session.memory
         self._settings_version = memory.settings_version
         self._statements_version = -1
+        self._seen_version = 0
 
     def open(self, how: dict[str, Any]) -> None:
         """Make the session there: ``startup`` if it is new, ``resume`` if it was elsewhere."""
@@ -84,6 +85,9 @@ class Place:
             self.tell(wire.SETTINGS, wire.pack(memory.settings))
         if self._statements_version != memory.statements_version:
             self._bring_statements(cycle)
+        if self._seen_version != memory.seen_version:
+            self._seen_version = memory.seen_version
+            self.tell(wire.SEEN, wire.pack({"seen": memory.seen}))
 
     def _bring_statements(self, cycle: Cycle) -> None:
         # Under the number before the cycle's own: nobody waits for its answer.
@@ -184,6 +188,8 @@ class Place:
             self.learned(meta)
             if self.replayed is not None or mine or self is session.writer:
                 session.memory.learn(meta, current if mine else None)
+                if meta.get("seen") == session.memory.seen:
+                    self._seen_version = session.memory.seen_version
         elif kind == wire.REROUTE and mine:
             assert current is not None
             session.proxy.rerouted += 1

@@ -100,6 +100,10 @@ class Memory:
         self.unrepeatable = ""
         # What would be lost with its node, and the session with it.
         self.tied = ""
+        # The newest timestamp that it has committed or read, if it does not read strongly; -1: it
+        # is not known. And how often that has changed.
+        self.seen = 0
+        self.seen_version = 0
         self._news: list[dict[str, Any]] = []
 
     def learn(self, meta: dict[str, Any], cycle: Cycle | None) -> None:
@@ -107,6 +111,9 @@ class Memory:
         if cycle is not None and meta.get("snapshots") is not None:
             cycle.snapshots = meta["snapshots"]
             cycle.start_us = meta.get("start_us", 0)
+        if "seen" in meta and meta["seen"] > self.seen:
+            self.seen = meta["seen"]
+            self.seen_version += 1
         if "tied" in meta:
             self.tied = meta["tied"]
         if "settings" in meta or "prepared" in meta:
@@ -134,6 +141,11 @@ class Memory:
             self.unrepeatable = "it is too long to be run again"
             return
         self.transaction.append(Done(cycle))
+
+    def forget_seen(self) -> None:
+        """It may have committed without anybody knowing when: it reads strongly next."""
+        self.seen = -1
+        self.seen_version += 1
 
     def forget_transaction(self) -> None:
         """It has ended, or is too long."""

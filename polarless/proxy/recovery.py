@@ -173,6 +173,7 @@ def _settle(session: Session, cycle: Cycle, state: str, note: bytes) -> None:
     if state == wire.COMMITTED and cycle.data is not None:
         for name, body in parses(b"".join(cycle.data)).items():
             session.memory.prepared(name, body)
+    session.memory.forget_seen()
     session.memory.forget_transaction()
     session.memory.unrepeatable = ""
     session.memory.status = wire.IDLE

@@ -20,6 +20,7 @@ From the proxy:
     REPLAY    {"snapshots": [...], "start_us"}    for the statements of the cycle that comes next
     SETTINGS  {name: value}                       all that differ from the defaults
     DOOM      why                                 the next cycle is in a failed transaction
+    SEEN      {"seen"}                            the session's last commit or read; -1: unknown
     PAUSE, CONTINUE                               the client does not read, reads again
     CANCEL    {"pid", "key"}                      session 0: whichever has this pid
     VERDICT   {"id", "xid", "from_lsn"}           session 0
@@ -69,6 +70,7 @@ COPYING: Final = 12
 REROUTE: Final = 13
 LOST: Final = 14
 DOOM: Final = 15
+SEEN: Final = 16
 
 IDLE: Final = 0x49
 IN_TRANSACTION: Final = 0x54
@@ -86,7 +88,8 @@ class Meta(TypedDict, total=False):
     ``prepared``: name -> the body of its Parse message, None if it was closed. ``cleared``: all
     earlier ones are gone. ``settings``: all that differ from the defaults. ``snapshots``: of the
     statements of this cycle, in order. ``start_us``: when the transaction began. ``tied``: what of
-    it is lost with the node ("" for nothing), so that it has to end then.
+    it is lost with the node ("" for nothing), so that it has to end then. ``seen``: the newest
+    timestamp that a session without strong reads has committed or read.
     """
 
     prepared: dict[bytes, bytes | None]
@@ -95,6 +98,7 @@ class Meta(TypedDict, total=False):
     snapshots: list[int]
     start_us: int
     tied: str
+    seen: int
 
 
 class Frame(NamedTuple):

@@ -191,6 +191,7 @@ class FakeTransaction:
         self.writes: list[str] = []
         self.waits_for: Any = None
         self.depends = 0
+        self.cts = 0
         self.ended = False
 
     def unpublished(self) -> None:
@@ -230,7 +231,9 @@ class FakeEngine:
         self.cancelled: list[str] = []
         self.ready: set[str] = set()
 
-    def begin(self, isolation: str, *, read_only: bool = False) -> FakeTransaction:
+    def begin(
+        self, isolation: str, *, read_only: bool = False, reuse: Any = None
+    ) -> FakeTransaction:
         self.open += 1
         return FakeTransaction(self, isolation, read_only)
 
