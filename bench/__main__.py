@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from bench import report
 from polarless.errors import PolarlessError
+from polarless.local import REMOTE_LATENCY
 
 BENCHMARKS: Final = {
     "vs-postgres": "pgbench on both servers in turn, and through our proxy",
@@ -51,7 +53,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of each measurement")
     parser.add_argument("--scale", type=int, help="pgbench's scale")
     parser.add_argument("--rows", type=int, help="of the tables, where a benchmark has its own")
+    parser.add_argument(
+        "--remote-latency-us", type=int, metavar="US",
+        help="no shared memory, and each verb takes that much longer: a model of a network",
+    )  # fmt: skip
     options = parser.parse_args()
+    if options.remote_latency_us is not None:
+        os.environ[REMOTE_LATENCY] = str(options.remote_latency_us)
     names = list(BENCHMARKS) if options.name == "all" else [options.name]
     try:
         for name in names:
@@ -73,6 +81,8 @@ def _one(name: str, options: argparse.Namespace) -> None:
             spinner.update(f"{name}: {what}, {share:.0%}")
 
         result = module.run(quick=options.quick, tell=tell, options=vars(options))
+    if options.remote_latency_us is not None:
+        result.settings["remote latency, us"] = options.remote_latency_us
     earlier = json.loads(options.compare.read_text()) if options.compare else None
     if options.json:
         report.as_json(result)

@@ -83,6 +83,7 @@ class ComputeNode(rpc.Service):
             epoch=self.epoch,
             events=self.member,
             shared_memory=bool(settings.get("shared_memory", True)),
+            latency_s=int(settings.get("remote_latency_us", 0)) / 1e6,
         )
         self.cache = FrameCache(int(settings.get("cache_mb", 256)) << 20)
         self.fetcher = Fetcher(

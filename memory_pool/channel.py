@@ -83,6 +83,7 @@ class Channel(rpc.Service):
         events: PoolEvents,
         incarnation: int | None = None,
         shared_memory: bool = True,
+        latency_s: float = 0.0,
     ) -> None:
         self.mark = 0
         self.home_epoch = 0
@@ -102,6 +103,7 @@ class Channel(rpc.Service):
         self._address = address
         self._events = events
         self._shared_memory = shared_memory
+        self._latency_s = latency_s
         self._incarnation = incarnation
         self._lost_because: PolarlessError | None = None
 
@@ -224,6 +226,7 @@ class Channel(rpc.Service):
             node=self.node,
             incarnation=incarnation,
             shared_memory=self._shared_memory,
+            latency_s=self._latency_s,
         )
         self.reach.set_nodes(decode_nodes(answer["nodes"]))
         shm, rkey, fabric = answer["cells"]

@@ -34,6 +34,8 @@ class ClusterConfig:
     idle_timeout_s: float = 0.0
     # Off: computes read the pool through verbs, as they would from another host.
     shared_memory: bool = True
+    # Added to every verb, as a model of a slower network; for measuring, without shared memory.
+    remote_latency_us: int = 0
     # Off: a statement waits for each page in turn. For measuring what it is worth.
     prefetch: bool = True
     # Costly checks in every node; tests only.
@@ -51,6 +53,14 @@ class ClusterConfig:
             (
                 self.idle_timeout_s == 0 or (self.idle_timeout_s >= 1 and self.proxy_count > 0),
                 "the idle time-out must be a second at least, and needs a proxy",
+            ),
+            (
+                0 <= self.remote_latency_us <= 100_000,
+                f"remote latency must be 0 to 100000 us, not {self.remote_latency_us}",
+            ),
+            (
+                self.remote_latency_us == 0 or not self.shared_memory,
+                "remote latency is added to verbs: it needs shared memory to be off",
             ),
             (self.pool_mb >= 4, f"the pool must have at least 4 MiB, not {self.pool_mb}"),
             (self.cache_mb >= 4, f"a cache must have at least 4 MiB, not {self.cache_mb}"),

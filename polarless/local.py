@@ -44,6 +44,8 @@ from polarless.net.processes import (
 from polarless.wire.control import sql_url
 
 # `start` waits no longer for readers and spare memory nodes once the writer serves.
+# The environment variable with what is added to each verb, in microseconds.
+REMOTE_LATENCY: Final = "POLARLESS_REMOTE_LATENCY_US"
 OTHERS_S: Final = 2.3
 START_S: Final = 30.0
 WATCHER_S: Final = 2.0
@@ -80,6 +82,7 @@ class LocalCluster:
         idle_timeout_s: float | None = None,
         shared_memory: bool | None = None,
         prefetch: bool | None = None,
+        remote_latency_us: int | None = None,
         verify: bool | None = None,
     ) -> None:
         self._temporary = data is None
@@ -88,11 +91,14 @@ class LocalCluster:
         self.control = ControlClient(self.data)
         if verify is None and os.environ.get("POLARLESS_VERIFY") == "1":
             verify = True
+        if remote_latency_us is None and os.environ.get(REMOTE_LATENCY):
+            # All benchmarks at once: `polarless bench --remote-latency-us`.
+            remote_latency_us, shared_memory = int(os.environ[REMOTE_LATENCY]), False
         given = {
             "ro_count": ro, "memory_node_count": memory_nodes, "pool_mb": pool_mb,
             "proxy_count": proxies, "idle_timeout_s": idle_timeout_s,
             "cache_mb": cache_mb, "port": port, "shared_memory": shared_memory, "verify": verify,
-            "prefetch": prefetch,
+            "prefetch": prefetch, "remote_latency_us": remote_latency_us,
         }  # fmt: skip
         self._settings = {key: value for key, value in given.items() if value is not None}
         self._watcher: subprocess.Popen[bytes] | None = None

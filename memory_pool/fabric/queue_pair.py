@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -42,9 +43,20 @@ Done = Callable[[int, Any], None]
 
 
 class QueuePair(asyncio.Protocol):
-    """One connection to a memory node's fabric port. ``closed`` says whether it still works."""
+    """One connection to a memory node's fabric port. ``closed`` says whether it still works.
 
-    def __init__(self, *, clock: Clock, cluster: bytes, name: str, incarnation: int) -> None:
+    ``latency_s`` is added to each operation: a model of a slower network, for measuring.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        cluster: bytes,
+        name: str,
+        incarnation: int,
+        latency_s: float = 0.0,
+    ) -> None:
         self.closed = False
         self.target = "?"
         self._clock = clock
@@ -55,6 +67,9 @@ class QueuePair(asyncio.Protocol):
         # request id -> (done, deadline, op); answers come in this order.
         self._in_flight: dict[int, tuple[Done, float, int]] = {}
         self._sweep: Timer | None = None
+        self._latency_s = latency_s
+        # Completions that are held back: (when it is due, done, status, result).
+        self._held: deque[tuple[float, Done, int, Any]] = deque()
 
     # The operations.
 
@@ -135,13 +150,30 @@ class QueuePair(asyncio.Protocol):
                     buffer += memoryview(data)[at:]
         except RemoteProtocolError as error:
             log.warning("fabric connection to %s closed: %s", self.target, error)
-            for done, status, result in completed:
-                done(status, result)
+            self._complete(completed)
             self.close(str(error))
             return
         # Last, since a callback may close us or post more.
-        for done, status, result in completed:
+        self._complete(completed)
+
+    def _complete(self, completed: list[tuple[Done, int, Any]]) -> None:
+        if not self._latency_s:
+            for done, status, result in completed:
+                done(status, result)
+        elif completed:
+            due = self._clock.now() + self._latency_s
+            if not self._held:
+                self._clock.call_soon(self._let_go)
+            self._held.extend((due, *one) for one in completed)
+
+    def _let_go(self) -> None:
+        """Complete what is due. Asked in every turn: a timer is no finer than a millisecond."""
+        held = self._held
+        while held and (self.closed or held[0][0] <= self._clock.now()):
+            _, done, status, result = held.popleft()
             done(status, result)
+        if held:
+            self._clock.call_soon(self._let_go)
 
     @staticmethod
     def _wanted(buffer: bytearray) -> int:
@@ -234,10 +266,13 @@ async def connect(
     incarnation: int,
     address: str,
     deadline_s: float,
+    latency_s: float = 0.0,
 ) -> QueuePair:
     """Open a connection to a fabric port. Raises `ConnectionLost` or `DeadlineExceeded`."""
     host, _, port = address.rpartition(":")
-    pair = QueuePair(clock=clock, cluster=cluster, name=name, incarnation=incarnation)
+    pair = QueuePair(
+        clock=clock, cluster=cluster, name=name, incarnation=incarnation, latency_s=latency_s
+    )
     pair.target = address
     try:
         await asyncio.wait_for(network.connect(lambda: pair, host, int(port)), deadline_s)

@@ -70,7 +70,14 @@ class Reach:
     """One compute node's way to all slots, for one incarnation of its membership."""
 
     def __init__(
-        self, world: World, *, cluster: bytes, node: str, incarnation: int, shared_memory: bool
+        self,
+        world: World,
+        *,
+        cluster: bytes,
+        node: str,
+        incarnation: int,
+        shared_memory: bool,
+        latency_s: float = 0.0,
     ) -> None:
         self.stats = ReachStats()
         # Fabric addresses to keep a connection to, whether or not a slab is there.
@@ -80,6 +87,7 @@ class Reach:
         self._node = node
         self._incarnation = incarnation
         self._shared_memory = shared_memory
+        self._latency_s = latency_s
         self._nodes: dict[str, PoolNode] = {}
         # By the region's name, since another process of the same node has other regions.
         self._mapped: dict[str, SharedSlab | None] = {}
@@ -289,6 +297,7 @@ class Reach:
                 incarnation=self._incarnation,
                 address=fabric,
                 deadline_s=CONNECT_DEADLINE_S,
+                latency_s=self._latency_s,
             )
         except PolarlessError as error:
             log.info("memory node at %s is skipped for now: %s", fabric, error)

@@ -64,6 +64,7 @@ def node_config(
             "cache_mb": settings.cache_mb,
             "shared_memory": settings.shared_memory,
             "prefetch": settings.prefetch,
+            "remote_latency_us": settings.remote_latency_us,
         }
     return config
 

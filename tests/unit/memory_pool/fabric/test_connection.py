@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,15 +24,19 @@ REFUSED = pytest.mark.allow_log("fabric connection .* refused", "fabric connecti
 class Ends:
     """A connected pair over ``memory``."""
 
-    def __init__(self, *, slow_reader: bool = False) -> None:
+    def __init__(
+        self, *, slow_reader: bool = False, clock: ManualClock | None = None, latency_s: float = 0.0
+    ) -> None:
         self.memory = bytearray(128 * 1024)
         self.keys = KeyTable()
         access = MAY_READ | MAY_WRITE | MAY_ATOMIC
         self.keys.grant(KEY, Region("r", memoryview(self.memory)), access, ("ro1", 5))
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.stats = NicStats()
         self.nic = NicConnection(self.keys, CLUSTER, self.clock, self.stats, "mem1")
-        self.pair = QueuePair(clock=self.clock, cluster=CLUSTER, name="ro1", incarnation=5)
+        self.pair = QueuePair(
+            clock=self.clock, cluster=CLUSTER, name="ro1", incarnation=5, latency_s=latency_s
+        )
         self.passive = attach(self.nic, blocked=slow_reader)
         self.active = attach(self.pair)
         self.done: list[tuple[int, Any]] = []
@@ -75,6 +80,47 @@ def test_operations_are_executed_and_answered_in_order(piece: int) -> None:
     ]  # fmt: skip
     assert ends.stats.ops == 8
     assert ends.stats.refused == 2
+
+
+class TurnClock(ManualClock):
+    """A clock whose loop's turns are taken by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.soon: list[Callable[[], object]] = []
+
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        self.soon.append(callback)
+        return None
+
+    def turn(self, seconds: float) -> None:
+        """Time passes, then a turn."""
+        self.time += seconds
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+
+
+def test_completions_are_held_back_for_the_latency_of_a_modelled_network() -> None:
+    clock = TurnClock()
+    ends = Ends(clock=clock, latency_s=0.003)
+    ends.pair.write(KEY, 8, b"abc", ends.note, deadline_s=1.0)
+    ends.pump()
+    clock.turn(0.002)
+    ends.read(8, 3)
+    ends.pump()
+    assert ends.done == []
+    clock.turn(0.0015)
+    assert ends.done == [(OK, None)]
+    clock.turn(0.0015)
+    assert ends.done == [(OK, None), (OK, b"abc")]
+    # Nothing polls any more; and what is held when the connection ends has happened.
+    assert not clock.soon
+    ends.read(8, 3)
+    ends.pump()
+    ends.pair.close()
+    clock.turn(0.0)
+    assert ends.done[2:] == [(OK, b"abc")]
 
 
 def test_answers_that_are_not_read_stop_the_reading() -> None:
