@@ -49,6 +49,8 @@ WRITE_SET_BYTES_MAX: Final = 32 * 1024 * 1024
 ADMISSION_TIMEOUT_S: Final = 15.0
 # A proxy hears of a new writer at once, and opens a connection to it if it had none.
 KEEP_ALL_S: Final = 2.0
+# How long storage may not hear of an advance: a message for each batch costs both processes.
+ANNOUNCE_S: Final = 0.01
 # A hot row whose versions fill its page is not made to wait for longer than this.
 KEEP_ALL_MIN_S: Final = 0.2
 # A bulk load waits while more than this is queued or under way to the log.
@@ -113,6 +115,7 @@ class Engine:
         # How often this node became a member with an empty cache: older snapshots are void.
         self.memberships = 0
         self.writable = False
+        self._announcing = False
         self.epoch: Epoch = 0
         self.fenced: PolarlessError | None = None
         self.catalog_version = 1
@@ -497,9 +500,17 @@ class Engine:
         snapshots = result[1] if result else None
         self.remote_pins = tuple(snapshots) if snapshots else ()
         self.refresh_keep()
-        self.store.announce(self.epoch, lsn)
+        if not self._announcing:
+            self._announcing = True
+            self.clock.call_later(ANNOUNCE_S, self._announce)
         if self.progress.callbacks:
             self.progress.wake(None)
+
+    def _announce(self) -> None:
+        """Tell storage how far it may fold. Nobody waits for that, so not after each batch."""
+        self._announcing = False
+        if self.fenced is None and self.log is not None:
+            self.store.announce(self.epoch, self.log.advanced)
 
 
 class _BulkTarget:
