@@ -261,14 +261,23 @@ class Cluster:
 
 
 async def running(step: Callable[[], Any]) -> Any:
-    """Run synchronous code that may suspend until it does not."""
-    from compute.buffer.waits import Suspend, resumed
+    """Run synchronous code that may suspend until it does not: as sessions do, in the callback."""
+    from compute.buffer.waits import Suspend
 
-    while True:
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def attempt(error: Exception | None = None) -> None:
         try:
-            return step()
+            if error is not None:
+                raise error
+            future.set_result(step())
         except Suspend as suspend:
-            await resumed(suspend)
+            suspend.subscribe(attempt)
+        except Exception as failure:
+            future.set_exception(failure)
+
+    attempt()
+    return await future
 
 
 async def commit(engine: Engine, txn: Any) -> int | None:

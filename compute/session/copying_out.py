@@ -34,6 +34,7 @@ def on_copy_out(session: Session, ready: Ready, then: Then) -> None:
         transactions.open_implicit(session)
     assert session.txn is not None
     session.txn.start_statement()
+    session.txn.pin()
     session.head = b""
     options = copy.options
     session.out.append(backend.copy_out_response(len(plan.columns), binary=options.binary))

@@ -57,6 +57,7 @@ def on_declare(session: Session, ready: Ready, then: Then) -> None:
         transactions.open_implicit(session)
     assert session.txn is not None
     session.txn.start_statement()
+    session.txn.pin()
     results = (BINARY_FORMAT,) if argument.binary else ()
     formats = (ready.parameter_formats, results)
     values: Sequence[Any] = portal.parameters if portal is not None else ()
@@ -120,6 +121,7 @@ def _run_portal(session: Session, name: bytes, portal: Portal, then: Callable[[]
         transactions.open_implicit(session)
     assert session.txn is not None
     session.txn.start_statement()
+    session.txn.pin()
     sink = PortalSink(portal, session)
     formats = (ready.parameter_formats, ready.result_formats)
 

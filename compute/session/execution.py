@@ -70,6 +70,9 @@ def execute(session: Session, ready: Ready, parameters: Sequence[Any], then: The
 
 def run_slowly(session: Session, ready: Ready, parameters: Sequence[Any], then: Then) -> None:
     """Run it as a task; the session waits for it."""
+    assert session.txn is not None
+    # It begins in a later step: until then its snapshot is in use, too.
+    session.txn.pin()
     portal = session.fetching
     sink = Sink(session) if portal is None else PortalSink(portal, session)
 

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 WRITE_SET_BYTES_MAX: Final = 32 * 1024 * 1024
 ADMISSION_TIMEOUT_S: Final = 15.0
+# After a READ of the published timestamp that failed.
+FETCH_AGAIN_S: Final = 0.05
 # A proxy hears of a new writer at once, and opens a connection to it if it had none.
 KEEP_ALL_S: Final = 2.0
 # How long storage may not hear of an advance: a message for each batch costs both processes.
@@ -74,7 +76,6 @@ class SnapshotWait(Suspend):
         super().__init__(self.reason)
         self._engine = engine
         self._resume: Resume | None = None
-        self.txn: Transaction | None = None
 
     def subscribe(self, resume: Resume) -> None:
         self._resume = resume
@@ -84,8 +85,6 @@ class SnapshotWait(Suspend):
         self._resume = None
 
     def _woken(self, error: PolarlessError | None) -> None:
-        if self.txn is not None:
-            self.txn.granted = self._engine._fresh
         if self._resume is not None:
             self._resume(error)
 
@@ -134,6 +133,7 @@ class Engine:
         self.sweepable: dict[PageId, Tree] = {}
         self.admission = Waiters()
         self._give_up: Timer | None = None
+        self._again: Timer | None = None
         # Woken by each answered advance: snapshots have moved on.
         self.progress = Waiters()
         # Told of each applied group: (page ids, end LSN). The write-back listens.
@@ -186,7 +186,8 @@ class Engine:
         """The newest published timestamp. Raises a `Suspend` when it is not at hand.
 
         In TCP mode the value is fetched; the statement that waited runs again inside the callback
-        and finds it in ``_fresh``. With ``reuse`` it may be an older one, if that saves waiting.
+        and finds it in ``_fresh``. It is not kept for longer: until it is pinned nobody keeps its
+        versions. With ``reuse`` it may be an older one, if that saves waiting.
         """
         published = self._fresh
         if published is None:
@@ -225,20 +226,6 @@ class Engine:
         """This node has a new membership: nobody keeps old versions for it yet."""
         self.recent = 0
 
-    def snapshot_for(self, txn: Transaction) -> Cts:
-        """`snapshot`; a value that must be fetched is kept for the transaction's next try."""
-        granted = txn.granted
-        if granted is not None:
-            txn.granted = None
-            if txn.reuse is not None:
-                txn.reuse.note(granted, is_strong=True)
-            return granted
-        try:
-            return self.snapshot(txn.reuse)
-        except SnapshotWait as wait:
-            wait.txn = txn
-            raise
-
     def _not_admitted(self, reason: PolarlessError) -> WaitFor:
         """Wait until this node is a member of the pool again, but not for ever."""
         if self._give_up is None:
@@ -257,10 +244,23 @@ class Engine:
 
     def admitted(self, error: PolarlessError | None = None) -> None:
         """This node is a member: statements that waited run again, or end with ``error``."""
+        self._end_give_up()
+        self.admission.wake(error)
+
+    def _end_give_up(self) -> None:
         if self._give_up is not None:
             self._give_up.cancel()
             self._give_up = None
-        self.admission.wake(error)
+
+    def _fetch_again(self) -> None:
+        """A READ may fail while this node stays a member: then nobody else tells those who wait."""
+        if self._again is None:
+
+            def again() -> None:
+                self._again = None
+                self.admission.wake(None)
+
+            self._again = self.clock.call_later(FETCH_AGAIN_S, again)
 
     def fetch_snapshot(self, resume: Resume) -> None:
         """Call back with ``_fresh`` set to a timestamp whose READ begins after this call.
@@ -287,10 +287,13 @@ class Engine:
                 if self.fenced is None:
                     for resume in batch.callbacks:
                         self._not_admitted(reason).subscribe(resume)
+                    self._fetch_again()
                     continue
                 error = self.fenced
             except PolarlessError as caught:
                 self._fresh, error = None, caught
+            else:
+                self._end_give_up()
             try:
                 batch.wake(error)
             finally:

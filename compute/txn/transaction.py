@@ -44,7 +44,6 @@ class Transaction(Owner):
         "depends",
         "ended",
         "engine",
-        "granted",
         "isolation",
         "membership",
         "new_trees",
@@ -79,8 +78,6 @@ class Transaction(Owner):
         self.cts: Cts = 0
         # Which older snapshots will do.
         self.reuse: Reuse | None = None
-        # A timestamp that was fetched for this transaction's next statement.
-        self.granted: Cts | None = None
         self.transaction_id = 0
         # What the group carries for whoever asks for the verdict of a proxied client.
         self.note = b""
@@ -113,9 +110,9 @@ class Transaction(Owner):
             if self.pinned is not None:
                 self.engine.unpin(self.pinned)
                 self.pinned = None
-            self.snapshot = self.engine.snapshot_for(self)
+            self.snapshot = self.engine.snapshot(self.reuse)
         elif self.pinned is None:
-            self.snapshot = self.engine.snapshot_for(self)
+            self.snapshot = self.engine.snapshot(self.reuse)
             self.pin()
         elif self.membership != self.engine.memberships:
             self._snapshot_lost()

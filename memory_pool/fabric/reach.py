@@ -5,7 +5,8 @@ shared memory, which answers at once; where there is none it is one READ. Writin
 guarded by the slot's generation.
 
 Every connection has a breaker: after a failure its node is skipped (a page then comes from storage)
-until the home names its nodes anew, or a pause is over that doubles from failure to failure.
+until the home names its nodes anew, or a pause is over that doubles from failure to failure; where
+the cells are it does not double.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ class Reach:
                 ready(pair)
                 return
             line.pair = None
-            self._open_breaker(line)
+            self._open_breaker(fabric, line)
         if line.connecting and len(line.waiting) < WAITING_MAX:
             line.waiting.append(ready)
         elif line.connecting or self._world.clock.now() < line.closed_until:
@@ -301,7 +302,7 @@ class Reach:
             )
         except PolarlessError as error:
             log.info("memory node at %s is skipped for now: %s", fabric, error)
-            self._open_breaker(line)
+            self._open_breaker(fabric, line)
         else:
             line.pair = pair
             line.pause_s = PAUSE_S
@@ -313,9 +314,11 @@ class Reach:
             for ready in waiting:
                 ready(line.pair)
 
-    def _open_breaker(self, line: _Line) -> None:
+    def _open_breaker(self, fabric: str, line: _Line) -> None:
         line.closed_until = self._world.clock.now() + line.pause_s
-        line.pause_s = min(line.pause_s * 2, PAUSE_MAX_S)
+        # Pages that are skipped come from storage; cells are nowhere else.
+        if fabric not in self.pinned:
+            line.pause_s = min(line.pause_s * 2, PAUSE_MAX_S)
 
 
 __all__ = ["BUSY", "CHANGED", "FOUND", "UNREACHABLE", "Reach"]

@@ -26,6 +26,7 @@ from tests.sim.world import sim_world
 CLUSTER = bytes(range(16))
 SYNC_S = 150e-6
 CACHE_BYTES = (4 << 20, 48 << 10, 4 << 20, 80 << 10)
+APART_CACHE_BYTES = 1 << 20
 # Imports and the interpreter's start, as control sees them.
 START_S = 0.2
 
@@ -55,7 +56,15 @@ class _Thread:
 class SimCluster:
     """See the module. ``trace`` is a line for each decision, with its virtual time."""
 
-    def __init__(self, loop: VirtualLoop, seed: int, *, ro: int = 2, memory_nodes: int = 2) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        seed: int,
+        *,
+        ro: int = 2,
+        memory_nodes: int = 2,
+        apart: float = 0.0,
+    ) -> None:
         self.loop = loop
         self.seed = seed
         self.world, self.network, self.memory = sim_world(loop, seed)
@@ -70,6 +79,8 @@ class SimCluster:
         self.identity = CLUSTER
         self.disk_log, self.disk_pages = MemoryLog(), MemoryPages()
         self.sync_s = SYNC_S
+        # How many of the compute processes are on hosts without any memory nodes.
+        self.apart = apart
         # By seed: all pages fit, or most are fetched again and again.
         self.cache_bytes = CACHE_BYTES[seed % len(CACHE_BYTES)]
         self._pid = 100
@@ -240,8 +251,10 @@ class SimCluster:
             return node.exit_code
 
     async def _compute(self, process: Process, config: dict[str, Any]) -> int:
-        node = ComputeNode(self.world, config)
-        node.cache.budget_bytes = self.cache_bytes
+        apart = self.rng.random() < self.apart
+        node = ComputeNode(self.world, {**config, "shared_memory": not apart})
+        # Where a page that is missing takes a while, all that a statement touches has to fit.
+        node.cache.budget_bytes = max(self.cache_bytes, APART_CACHE_BYTES if apart else 0)
         starting = asyncio.ensure_future(node.start())
         both: set[asyncio.Future[Any]] = {starting, node.ended}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

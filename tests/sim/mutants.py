@@ -22,6 +22,7 @@ from compute.txn.log_writer import LogWriter
 from compute.txn.transaction import Transaction
 from memory_pool.directory.members import Members
 from memory_pool.directory.staleness import Staleness
+from memory_pool.fabric import shared
 from memory_pool.home_members import Membership
 from polarless.proxy.record import Memory
 from storage.backends.memory import MemoryLog
@@ -158,6 +159,7 @@ MUTANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "an open transaction is not run again": (Memory, "finished", _no_transaction),
     "pruning looks at nobody's snapshot": (Engine, "refresh_keep", _prune_all),
     "any image is the newest": (Staleness, "is_newest", _always_newest),
+    "whatever a slot holds is its page": (shared, "_is_page", lambda image, page_id: True),
     "a lower epoch may append": (Chunk, "check_epoch", _nothing),
     "an overtaken fetch is installed": (Fetcher, "invalidated", _forget_restart),
     "a page of each commit is not invalidated": (LogWriter, "queue", _miss_a_page),

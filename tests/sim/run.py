@@ -74,7 +74,9 @@ def _run_seed(seed: int) -> Outcome:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     logging.disable(logging.CRITICAL)
-    cluster = SimCluster(loop, seed)
+    places = random.Random(seed + 4)
+    cluster = SimCluster(loop, seed, apart=places.choice((0.0, 0.0, 0.5, 1.0)))
+    cluster.memory.races.share = places.choice((0.0, 0.0, 0.02, 0.2))
     outcome.trace = cluster.trace
     try:
         loop.run_until_complete(asyncio.wait_for(scenario(cluster, outcome), 120))

@@ -10,6 +10,7 @@ from typing import Any, cast
 from polarless.kernel.world import World
 from tests.sim.loop import VirtualLoop
 from tests.sim.network import SimNetwork
+from tests.sim.torn import Races, RacingBuffer
 
 
 class SimRandom:
@@ -51,9 +52,12 @@ class SimClock:
 class SimRegion:
     """Shared memory: one bytearray for all who map it."""
 
-    def __init__(self, name: str, data: bytearray, *, owner: bool) -> None:
+    def __init__(self, name: str, data: bytearray, races: Races, *, owner: bool) -> None:
         self.name = name
-        self.buffer = memoryview(data) if owner else memoryview(data).toreadonly()
+        view = memoryview(data) if owner else memoryview(data).toreadonly()
+        # Also the owner's: what a READ gives is for others. Cells are words, and not torn.
+        is_racing = bool(races.share) and not name.endswith("cells")
+        self.buffer: Any = RacingBuffer(view, races) if is_racing else view
 
     def give_back(self, start: int, end: int) -> None:
         self.buffer[start:end] = bytes(end - start)
@@ -68,19 +72,20 @@ class SimRegion:
 class SimMemory:
     """POSIX shared memory of one host."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
         self.regions: dict[str, bytearray] = {}
+        self.races = Races(seed)
 
     def create(self, name: str, byte_count: int) -> SimRegion:
         if name in self.regions:
             raise FileExistsError(name)
         self.regions[name] = bytearray(byte_count)
-        return SimRegion(name, self.regions[name], owner=True)
+        return SimRegion(name, self.regions[name], self.races, owner=True)
 
     def attach(self, name: str) -> SimRegion:
         if name not in self.regions:
             raise FileNotFoundError(name)
-        return SimRegion(name, self.regions[name], owner=False)
+        return SimRegion(name, self.regions[name], self.races, owner=False)
 
 
 class SimDisk:
@@ -99,7 +104,7 @@ class SimDisk:
 def sim_world(loop: VirtualLoop, seed: int) -> tuple[World, SimNetwork, SimMemory]:
     """A world for all processes of one cluster."""
     chance = SimRandom(seed)
-    network, memory = SimNetwork(loop, chance.rng), SimMemory()
+    network, memory = SimNetwork(loop, chance.rng), SimMemory(seed)
     world = World(
         network=cast("Any", network),
         clock=SimClock(loop),

@@ -206,6 +206,9 @@ class FakeTransaction:
         self.snapshot += 1
         self.engine.statements += 1
 
+    def pin(self) -> None:
+        assert self.snapshot
+
     def savepoint(self) -> int:
         return len(self.writes)
 

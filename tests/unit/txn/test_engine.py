@@ -13,10 +13,10 @@ from compute.btree.check import check
 from compute.btree.tree import Tree
 from compute.buffer.fetch import PageMiss
 from compute.buffer.waits import resumed
-from compute.txn.engine import Engine
+from compute.txn.engine import Engine, SnapshotWait
 from compute.txn.sweeper import free_dropped, sweep
 from compute.txn.transaction import Transaction
-from polarless.errors import CallerMistake, Conflict, Deadlock, Reroute
+from polarless.errors import CallerMistake, Conflict, Deadlock, Reroute, Retry
 from polarless.kernel.page import encode
 from tests.fakes import Cluster, commit, running
 
@@ -241,6 +241,42 @@ async def test_duplicate_or_descending_bulk_rows_are_refused() -> None:
         loader = engine.bulk_loader(txn, engine.new_tree(txn, int_keys=True))
         with pytest.raises(CallerMistake, match="duplicate"):
             await loader.add([(1, b""), (1, b"")])
+
+
+async def test_a_snapshot_that_was_fetched_is_good_in_the_step_that_it_comes_in_only() -> None:
+    # Whoever comes back later, having waited for something else, would read at a snapshot whose
+    # versions nobody has kept.
+    async with Cluster(remote_snapshots=True) as cluster:
+        writer, reader = await cluster.writer(), cluster.reader()
+        tree = await make_tree(writer)
+        await put_rows(writer, tree, {1: b"one"})
+        txn = reader.begin(read_only=True)
+        with pytest.raises(SnapshotWait) as caught:
+            txn.start_statement()
+        await resumed(caught.value)
+        await put_rows(writer, tree, {1: b"two"})
+        with pytest.raises(SnapshotWait):
+            txn.start_statement()
+        await running(txn.start_statement)
+        assert await running(lambda: txn.get(tree, 1)) == b"two"
+
+
+async def test_a_timestamp_that_cannot_be_fetched_is_asked_for_again() -> None:
+    # This node stays a member: nobody else would wake who waits for it.
+    async with Cluster(remote_snapshots=True) as cluster:
+        writer = await cluster.writer()
+        pool: Any = writer.pool
+        fetch, failures = pool.fetch_published, [Retry("the home is away")] * 2
+
+        async def fetch_or_fail() -> int:
+            if failures:
+                raise failures.pop()
+            return int(await fetch())
+
+        pool.fetch_published = fetch_or_fail
+        txn = writer.begin()
+        await asyncio.wait_for(running(txn.start_statement), 10)
+        assert not failures
 
 
 async def test_repeatable_read_keeps_its_snapshot_and_loses_to_the_first_updater() -> None:

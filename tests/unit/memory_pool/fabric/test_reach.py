@@ -165,6 +165,20 @@ async def test_lost_connection_opens_the_breaker() -> None:
     bench.reach.close()
 
 
+@pytest.mark.parametrize("pinned", [True, False], ids=["the cells' node", "another"])
+async def test_the_pause_doubles_but_where_the_cells_are(pinned: bool) -> None:
+    bench = Bench()
+    if pinned:
+        bench.reach.pinned.add("h:1")
+    bench.network.up = False
+    for _ in range(4):
+        bench.read()
+        await bench.settle()
+        bench.network.clock.advance(PAUSE_S + 0.01)
+    assert (bench.network.attempts == 4) == pinned
+    bench.reach.close()
+
+
 async def test_connection_to_a_node_that_is_gone_is_closed() -> None:
     bench = Bench()
     bench.write()
