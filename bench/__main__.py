@@ -28,7 +28,7 @@ BENCHMARKS: Final = {
     "elastic-memory": "range queries while the pool grows and shrinks",
     "remote-memory": "analytic queries while the pool holds an eighth to all of the data",
     "scale-out": "a new reader's first answer, beside a standby of PostgreSQL",
-    "vs-peers": "get and put of keys beside Redis and ZEO",
+    "vs-peers": "get and put of keys beside Redis and ZEO, a lost writer beside a standby",
     "scaling": "cost over clients, rows, readers and pages",
     "tpcc": "five transactions beside PostgreSQL",
     "tpch": "22 queries beside PostgreSQL",

@@ -6,9 +6,6 @@ its own cache. Beside it PostgreSQL's way to a reader: ``pg_basebackup``, then s
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import threading
 import time
 from typing import Any, Final
@@ -17,8 +14,9 @@ import psycopg
 
 from bench.counters import Counters
 from bench.load import POINT_SELECT, Series, fill_keyed, warm
-from bench.servers import START_S, Postgres, free_port
+from bench.servers import Postgres
 from bench.shapes import Curve, Result, Row, Tell
+from bench.standby import Standby
 from polarless.local import LocalCluster
 
 QUERY: Final = "select k from keyed where id = 1"
@@ -91,20 +89,7 @@ def _until_warm(cluster: LocalCluster, count: int) -> float:
 
 def _new_standby(postgres: Postgres) -> float:
     """Seconds from ``pg_basebackup`` to the standby's first answer; it is removed again."""
-    folder, port = postgres.root / "standby", free_port()
     began = time.perf_counter()
-    prefix = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
-    base = (str(postgres.bin / "pg_basebackup"), "-d", postgres.url, "-D", str(folder))
-    subprocess.run((*prefix, *base, "-R", "-c", "fast"), timeout=600, **quiet)  # type: ignore[call-overload]
-    control = (*prefix, str(postgres.bin / "pg_ctl"), "-D", str(folder), "-w")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -k {postgres.root}"
-    start = (*control, "-t", str(int(START_S)), "-l", f"{folder}.log", "-o", options, "start")
-    subprocess.run(start, timeout=60, **quiet)  # type: ignore[call-overload]
-    try:
-        with psycopg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres") as connection:
-            connection.execute(QUERY).fetchall()
+    with Standby(postgres) as standby, psycopg.connect(standby.url) as connection:
+        connection.execute(QUERY).fetchall()
         return time.perf_counter() - began
-    finally:
-        subprocess.run((*control, "-m", "immediate", "stop"), timeout=60, **quiet)  # type: ignore[call-overload]
-        shutil.rmtree(folder)

@@ -45,6 +45,7 @@ class Postgres:
         # Everything that it writes, its socket too.
         self.root = Path(tempfile.mkdtemp(prefix="bench-postgres-"))
         self._data = self.root / "data"
+        self._crashed = False
         self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
@@ -65,8 +66,14 @@ class Postgres:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._run(str(self.bin / "pg_ctl"), "-D", str(self._data), "-m", "fast", "stop")
+        if not self._crashed:
+            self._run(str(self.bin / "pg_ctl"), "-D", str(self._data), "-m", "fast", "stop")
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def crash(self) -> None:
+        """End it at once, as a power cut of its machine would, and without a word to standbys."""
+        self._run(str(self.bin / "pg_ctl"), "-D", str(self._data), "-m", "immediate", "stop")
+        self._crashed = True
 
     def _run(self, *command: str) -> None:
         if os.geteuid() == 0:

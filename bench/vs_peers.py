@@ -4,6 +4,10 @@ All three keep what they acknowledge: Redis syncs its append-only file for each 
 storage syncs each commit. Clients are Python's usual ones, one connection each; values have 100
 bytes. Ours goes through asyncpg; a ZEO client that has read an object keeps it. What is not
 installed has no row, and a note says so.
+
+And what a lost writer costs, beside a standby of PostgreSQL: from the signal to the first commit
+through our proxy, and from the command to promote the standby, which somebody has to give, to the
+first commit there.
 """
 
 from __future__ import annotations
@@ -18,14 +22,19 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import asyncpg
+import psycopg
 
-from bench.servers import free_port, wait_until
+from bench.servers import Postgres, free_port, wait_until
 from bench.shapes import Result, Row, Tell
+from bench.standby import Standby
 from polarless.local import LocalCluster
 
 VALUE: Final = b"v" * 100
 KEYS: Final = 1_000
 START_S: Final = 10.0
+LOST: Final = "writer lost, to the first commit"
+TABLE: Final = "create table if not exists kept (id serial primary key)"
+COMMIT: Final = "insert into kept default values"
 
 # get(key), put(key, value)
 Store = tuple[Callable[[int], object], Callable[[int, bytes], object]]
@@ -51,8 +60,40 @@ def run(*, quick: bool, tell: Tell, options: dict[str, Any]) -> Result:
                                 values.append(_rate(store, which, seconds))
             except (ImportError, FileNotFoundError) as error:
                 missing.append(f"{peer}: {error}")
+    lost = rows["writer lost"] = Row(LOST, "s", notes={"less is better": "no detection in theirs"})
+    for number in range(pairs):
+        tell("a lost writer", 0.8 + 0.2 * number / pairs)
+        lost.ours.append(_lost_writer())
+        lost.theirs.append(_promoted_standby())
     settings = {"pairs": pairs, "seconds": seconds, "missing": missing}
     return Result("vs-peers", list(rows.values()), settings)
+
+
+def _lost_writer() -> float:
+    """Seconds from the writer's end to the first commit through the proxy."""
+    with LocalCluster(ro=1) as cluster, psycopg.connect(cluster.url, autocommit=True) as client:
+        client.execute(TABLE)
+        client.execute(COMMIT)
+        writer = cluster.node("rw")
+        began = time.perf_counter()
+        cluster.kill(writer)
+        client.execute(COMMIT)
+        return round(time.perf_counter() - began, 4)
+
+
+def _promoted_standby() -> float:
+    """Seconds from the command to promote a standby to the first commit there."""
+    with Postgres() as primary:
+        with psycopg.connect(primary.url, autocommit=True) as client:
+            client.execute(TABLE)
+            client.execute(COMMIT)
+        with Standby(primary) as standby:
+            primary.crash()
+            began = time.perf_counter()
+            standby.promote()
+            with psycopg.connect(standby.url, autocommit=True) as client:
+                client.execute(COMMIT)
+            return round(time.perf_counter() - began, 4)
 
 
 def _fill(store: Store) -> None:
