@@ -19,6 +19,7 @@ from compute.txn import recovery
 from compute.txn.engine import Engine
 from compute.txn.locks import LockTable, LockWait
 from compute.txn.log_writer import LogWriter
+from compute.txn.reuse import Reuse
 from compute.txn.transaction import Transaction
 from memory_pool.directory.members import Members
 from memory_pool.directory.staleness import Staleness
@@ -144,6 +145,11 @@ def _late_snapshot(self: Transaction) -> None:
 _start_statement = Transaction.start_statement
 
 
+def _any_age(self: Reuse, cts: Any, age_s: float) -> bool:
+    """A session is given what is there, whatever it has committed."""
+    return age_s <= self.age_s
+
+
 # Name -> (class, method, what it is replaced by).
 MUTANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "acknowledge when durable, before the advance": (LogWriter, "_advance", _ack_when_durable),
@@ -169,6 +175,7 @@ MUTANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "nobody looks for deadlocks": (LockTable, "_wait", _wait_for_ever),
     "a place outlives its invalidation": (Places, "forget", _nothing),
     "a free row wakes nobody": (LockTable, "_wake", _wake_nobody),
+    "a session's own commits do not count": (Reuse, "may_take", _any_age),
     "snapshots are a little old": (Transaction, "start_statement", _late_snapshot),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import sys
+from dataclasses import replace
 from typing import Final
 
 from polarless.kernel import failpoints
@@ -14,6 +15,7 @@ from tests.sim.appends import Appends
 from tests.sim.bank import Bank
 from tests.sim.cluster import SimCluster
 from tests.sim.faults import Chaos
+from tests.sim.lagging import Lagging
 from tests.sim.leaks import no_leaks
 from tests.sim.loop import VirtualLoop
 from tests.sim.mutants import mutated
@@ -23,16 +25,20 @@ from tests.sim.tables import Tables
 from tests.sim.versions import Versions
 from tests.sim.workload import Work
 
-# Beside `Bank`, which every seed has: what it costs buys seeds that differ.
+# Beside `Bank`, which every seed has: what it costs buys seeds that differ. And beside `Lagging`,
+# which every seventh has, whose nodes share no memory.
 OTHERS: Final[tuple[type[Work], ...]] = (Appends, Ring, Versions, Tables)
 
 
 async def scenario(cluster: SimCluster, outcome: Outcome) -> None:
     """The whole of one seed."""
-    await cluster.start()
     rng = random.Random(outcome.seed + 2)
     works: list[Work] = [Bank(cluster, outcome)]
     works += [kind(cluster, outcome) for kind in rng.sample(OTHERS, rng.choice((0, 1, 1, 2)))]
+    if outcome.seed % 7 == 6:
+        works.append(Lagging(cluster, outcome))
+        cluster.settings = replace(cluster.settings, shared_memory=False)
+    await cluster.start()
     cluster.say("workloads: " + ", ".join(type(work).__name__ for work in works))
     for work in works:
         await work.setup()
