@@ -314,6 +314,10 @@ class Fetcher:
             return False
         if found.place is not None:
             places.keep(page_id, found.place)
+        if self.hold is not None and found.mark > self.mark():
+            # Another fetch holds the channel. Nobody tells this node of what has changed before it
+            # asked: the page as of its mark would stay when the channel goes on (C1).
+            return False
         if not hold:
             return await self._complete(fetch, found.image, hold=False)
         assert self.hold is not None
@@ -335,9 +339,6 @@ class Fetcher:
         if image is not None:
             self.stats.pool_hits += 1
             frame = decode_verified(image, page_id)
-            if frame.lsn > self.mark() and self.hold is not None and not hold:
-                # Another fetch holds the channel: the mark comes when that is over.
-                return False
         else:
             self.stats.pool_misses += 1
             as_of = self.mark()
@@ -352,6 +353,9 @@ class Fetcher:
             if not hold and not fetch.scan:
                 self._spawn(self._offer(page_id, image, as_of))
             frame = decode(image, page_id)
+        if frame.lsn > self.mark() and self.hold is not None and not hold:
+            # Another fetch holds the channel: the mark comes when that is over.
+            return False
         self._current(frame)
         self._absent.pop(page_id, None)
         # Somebody waits for it: it must still be here when they run, whatever else arrives.

@@ -55,11 +55,12 @@ class Appends(Work):
         client.close()
 
     async def _operations(self, client: SimClient, txn: Txn, rng: random.Random) -> None:
+        # Those of now: its snapshot shows no list that is made later.
+        keys = list(self.keys)
         for _ in range(rng.randrange(1, 4)):
-            await self._operation(client, txn, rng)
+            await self._operation(client, txn, rng, rng.choice(keys))
 
-    async def _operation(self, client: SimClient, txn: Txn, rng: random.Random) -> None:
-        key = rng.choice(self.keys)
+    async def _operation(self, client: SimClient, txn: Txn, rng: random.Random, key: int) -> None:
         if rng.random() < 0.5:
             self.used += 1
             self.lengths[key] += 1

@@ -59,7 +59,8 @@ class Slots:
         if self.answer is None:
             await asyncio.Event().wait()
         await asyncio.sleep(0)
-        return SimpleNamespace(image=self.images[self.answer], place=None)  # type: ignore[index]
+        image = self.images[self.answer]  # type: ignore[index]
+        return SimpleNamespace(image=image, place=None, mark=0)
 
     def release(self, page_ids: Sequence[int]) -> None:
         self.released += page_ids
