@@ -51,6 +51,7 @@ class Chaos:
         kinds: list[Callable[[], Awaitable[None]]] = [
             self.kill, self.kill, self.stop, self.slow, self.partition, self.tear, self.failpoint,
             self.late_append, self.late_append, self.all_of_a_kind, self.wall_jumps,
+            self.unheard_expulsion, self.unheard_expulsion,
             *(partial(fault, self) for fault in (
                 disk_faults.sync_fails, disk_faults.sync_is_slow, disk_faults.write_is_torn,
                 disk_faults.full, operations.switch, operations.scale, operations.restart,
@@ -110,6 +111,17 @@ class Chaos:
         self.cluster.kill(writer)
         await asyncio.sleep(self.rng.uniform(0.001, 0.006))
         network.mend()
+
+    async def unheard_expulsion(self) -> None:
+        """A reader hears nothing of the home, not even that it is expelled; and the home dies."""
+        reader, home = self.someone("ro"), self.someone("home")
+        if not reader or not home:
+            return
+        self.say(f"{reader} hears nothing of {home}, which dies")
+        self.cluster.network.cut(home, reader, both=False)
+        await asyncio.sleep(self.rng.uniform(0.4, 0.8))
+        self.cluster.kill(home)
+        self.cluster.network.mend()
 
     async def stop(self) -> None:
         """SIGSTOP, for shorter or longer than every time-out, and SIGCONT."""
