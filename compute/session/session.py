@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from compute.buffer.waits import Suspend
 from compute.pgwire import backend, frontend
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from compute.txn.transaction import Transaction
 
 log = logging.getLogger(__name__)
+
+# Classes of SQLSTATEs: what is said of a name depends on the catalog.
+NAMES_UNKNOWN: Final = ("42", "3F")
 
 # What an error does: skip to the next Sync (the other mode answers ReadyForQuery at once).
 EXTENDED = 0
@@ -320,12 +323,32 @@ class Session(Link):
         except Suspend as suspend:
             waits.park(self, suspend, handler, body)
         except PolarlessError as error:
-            self.fail(error)
+            doubt = self._doubt(error)
+            if doubt is not None:
+                waits.park(self, doubt, handler, body)
+            else:
+                self.fail(error)
         except Exception as error:
             self.fail(self.unexpected(error))
         finally:
             current.environment = before
             self._handling = outer
+
+    def _doubt(self, error: PolarlessError) -> Suspend | None:
+        """What to wait for before the client may be told that a name means nothing.
+
+        A reader that is expelled and has not heard of it yet plans with an old catalog. Whatever
+        takes a snapshot finds that out by itself; this error comes before.
+        """
+        if self.engine.writable or error.sqlstate[:2] not in NAMES_UNKNOWN:
+            return None
+        try:
+            self.engine.snapshot()
+        except Suspend as suspend:
+            return suspend
+        except PolarlessError:
+            pass
+        return None
 
     def fail(self, error: PolarlessError) -> None:
         """The statement at hand failed: answer, and set the transaction's state."""

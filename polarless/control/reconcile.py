@@ -38,6 +38,9 @@ from polarless.wire.control import COMPUTE, HOME, MEMORY, RO, RW
 
 # A writer that was asked to finish may take this long before it is superseded.
 SWITCH_GRACE_S: Final = 3.0
+# A reader that starts is not waited for any longer when there is no writer: a home that is new as
+# well admits it only behind a writer's first advance.
+READER_STARTS_S: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -187,8 +190,14 @@ class Picture:
             m for m in self.members.of_kind(COMPUTE)
             if m.state == ENDED and m.name not in self.leaving
         ]  # fmt: skip
-        if ended and not any(m.state in (STARTING, PROMOTING) for m in self.members.of_role(RO)):
+        if ended and not any(self._may_be_heir(m, now) for m in self.members.of_role(RO)):
             min(ended, key=lambda m: (m.start_at, m.name)).role = RW
+
+    @staticmethod
+    def _may_be_heir(reader: Member, now: float) -> bool:
+        """Whether it is worth while to wait for a reader that does not serve yet."""
+        starts = reader.state == STARTING and now - reader.since < READER_STARTS_S
+        return starts or reader.state == PROMOTING
 
     def _reconcile_promotion(self, now: float) -> None:
         """A promotion whose node hangs has failed: its epoch is over with the next one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from compute.node import ComputeNode
@@ -83,6 +83,7 @@ class SimCluster:
         self.apart = apart
         # By seed: all pages fit, or most are fetched again and again.
         self.cache_bytes = CACHE_BYTES[seed % len(CACHE_BYTES)]
+        self.while_storage_is_down: Callable[[], None] = lambda: None
         self._pid = 100
         self._ports = 20_000
         self.saved = Saved(self)
@@ -194,6 +195,7 @@ class SimCluster:
             torn = self.rng.choice((0, 0, 1, 17, 300))
             self.disk_log = self.disk_log.crash(torn_bytes=torn)
             self.disk_pages = self.disk_pages.crash()
+            self.while_storage_is_down()
         # Control hears of it a moment later, as from a pidfd.
         self.loop.call_later(NOTICE_S, self._noticed, process, code, context=contextvars.Context())
 

@@ -14,6 +14,7 @@ from polarless.kernel import failpoints
 from tests.sim.appends import Appends
 from tests.sim.bank import Bank
 from tests.sim.cluster import SimCluster
+from tests.sim.damage import flip_and_check
 from tests.sim.faults import Chaos
 from tests.sim.lagging import Lagging
 from tests.sim.leaks import no_leaks
@@ -28,6 +29,9 @@ from tests.sim.workload import Work
 # Beside `Bank`, which every seed has: what it costs buys seeds that differ. And beside `Lagging`,
 # which every seventh has, whose nodes share no memory.
 OTHERS: Final[tuple[type[Work], ...]] = (Appends, Ring, Versions, Tables)
+
+# Of the seeds: at their end a bit flips.
+DAMAGED_SHARE: Final = 0.25
 
 
 async def scenario(cluster: SimCluster, outcome: Outcome) -> None:
@@ -64,6 +68,9 @@ async def scenario(cluster: SimCluster, outcome: Outcome) -> None:
     for work in works:
         await work.check()
     await no_leaks(cluster)
+    ageing = random.Random(outcome.seed + 5)
+    if ageing.random() < DAMAGED_SHARE:
+        await flip_and_check(cluster, works, ageing)
 
 
 def run_seed(seed: int, mutant: str | None = None) -> Outcome:

@@ -47,6 +47,26 @@ async def a_rewrite(cluster: SimCluster, ddl: str) -> None:
     assert [(row[0], float(row[1] or 0)) for row in rows] == [("1", 15.0), ("2", 20.0)]
 
 
+async def asked_of_an_expelled_reader(cluster: SimCluster) -> None:
+    members = cluster.core.members
+    writer = await SimClient.connect(cluster.network, members["compute-1"].sql)
+    reader = await SimClient.connect(cluster.network, members["compute-2"].sql)
+    await writer.query("create table t (id int primary key)")
+    assert await reader.query("select id from t") == []
+    home = next(m.name for m in members.members.values() if m.role == "home")
+    cluster.network.cut(home, "compute-2", both=False)
+    # Acknowledged once the reader that cannot hear of it is expelled.
+    await writer.query("create table u (id int primary key)")
+    asking = asyncio.ensure_future(reader.query("select id from u"))
+    await asyncio.sleep(0.1)
+    cluster.network.mend()
+    assert await asking == []
+
+
+def test_a_reader_that_is_expelled_does_not_say_that_a_new_table_is_not_there() -> None:
+    run_directed(asked_of_an_expelled_reader)
+
+
 @pytest.mark.parametrize("ddl", ["create index on t (v)", "create unique index on t (v)"])
 def test_an_index_has_the_rows_that_were_just_committed(ddl: str) -> None:
     run_directed(lambda cluster: an_index(cluster, ddl))

@@ -114,6 +114,18 @@ def test_without_readers_the_writer_is_started_cold() -> None:
     assert len(records(fake.ready("compute-1"), "failover")) == 1
 
 
+def test_a_writer_is_started_cold_when_readers_that_start_do_not_serve() -> None:
+    # A new home admits them only behind a writer's first advance.
+    fake = Fake(ro=2).up()
+    started = [*fake.kill("compute-2"), *fake.kill("compute-3"), *fake.tick()]
+    assert {e.name for e in started if isinstance(e, Start)} == {"compute-2", "compute-3"}
+    fake.kill("compute-1")
+    assert not [e for e in fake.tick(1.5) if isinstance(e, Start)]
+    (start,) = [e for e in fake.tick(1.0) if isinstance(e, Start)]
+    assert start.name == "compute-1"
+    assert fake.members["compute-1"].role == "rw"
+
+
 def test_hung_writer_that_does_not_wake_is_started_again_in_the_end() -> None:
     fake = Fake().up()
     fake.tick(1.7, silent=("compute-1",))
