@@ -41,7 +41,7 @@ def on_copy_out(session: Session, ready: Ready, then: Then) -> None:
     head = header(options, [column.name for column in plan.columns])
     if head:
         session.out.append(head)
-    sink = CopySink(session, copy)
+    sink = CopySink(session, copy, [column.name for column in plan.columns])
     formats = ((), (BINARY_FORMAT,) if options.binary else ())
 
     async def run() -> bytes:
@@ -55,10 +55,10 @@ def on_copy_out(session: Session, ready: Ready, then: Then) -> None:
 class CopySink(Sink):
     """Turns DataRows into CopyData."""
 
-    def __init__(self, session: Session, copy: CopyOut) -> None:
+    def __init__(self, session: Session, copy: CopyOut, names: list[str]) -> None:
         super().__init__(session)
         self._binary = BinaryEncoder() if copy.options.binary else None
-        self._encode = self._binary or encoder(copy.options)
+        self._encode = self._binary or encoder(copy.options, names)
         self.row_count = 0
 
     def trailer(self) -> bytes:

@@ -15,7 +15,6 @@ import csv
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from compute.buffer.waits import Suspend, resumed
@@ -23,7 +22,9 @@ from compute.sql import ddl
 from compute.sql.catalog import GENERATED, Catalog, Table, check_current, key_expression
 from compute.sql.constraints import Parent, parents_of
 from compute.sql.copy_binary import BinaryRows
+from compute.sql.copy_options import CopyOptions, copy_options, forced
 from compute.sql.expressions import Emitter, Local, Node
+from compute.sql.filling import over_values
 from compute.sql.mistakes import (
     duplicate_key,
     named,
@@ -34,7 +35,7 @@ from compute.sql.mistakes import (
 from compute.sql.plan import Bound, Plan, SessionLike
 from compute.sql.rebuild import Loader, Rows, fill_indexes
 from compute.sql.rowcode import base_names, compile_function
-from compute.sql.syntax import NUMBER, QUOTED, STRING, WORD, Token, string_value
+from compute.sql.syntax import Token
 from compute.sql.types import BINARY_INPUT, INT_BOUNDS, PARSERS, fit
 from compute.sql.utility import Reader
 from compute.sql.write import complete
@@ -49,20 +50,9 @@ LINE_BYTES_MAX: Final = 17 * 1024 * 1024
 ROWS_PER_SLICE: Final = 500
 
 
-@dataclass(slots=True)
-class CopyOptions:
-    """What WITH (...) said."""
-
-    csv: bool = False
-    binary: bool = False
-    delimiter: str = "\t"
-    null: str = "\\N"
-    header: bool = False
-    quote: str = '"'
-    escape: str | None = None
-
-
-def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: int) -> Plan:
+def plan_copy(
+    text: str, tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: int
+) -> Plan:
     """COPY ... FROM STDIN. Raises 0A000 for its other forms."""
     reader = Reader(tokens)
     reader.expect("copy")
@@ -85,6 +75,8 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
     options = copy_options(reader)
     options.binary = options.binary or old_binary
     table = catalog.find(name, schema)
+    if table is None and catalog.view(name, schema) is not None:
+        raise CallerMistake(f'cannot copy to view "{name}"', sqlstate="42809")
     if table is None:
         raise unknown_table(f"{schema}.{name}" if schema else name)
     columns = [i for i, column in enumerate(table.columns) if column.identity != GENERATED]
@@ -97,6 +89,12 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
             if wanted.count(column) > 1:
                 raise CallerMistake(f'column "{column}" specified more than once', sqlstate="42701")
         columns = [table.index[column] for column in wanted]
+    names = [table.columns[i].name for i in columns]
+    nulls = (
+        forced(options.force_null, names, "force_null"),
+        forced(options.force_not_null, names, "force_not_null"),
+    )
+    where = _condition(text, reader)
     parents = parents_of(table, catalog)
     return Plan(
         "copy_in",
@@ -104,9 +102,20 @@ def plan_copy(tokens: list[Token], catalog: Catalog, row_ids: RowIds, version: i
         writes=True,
         verb="COPY FROM",
         binder=lambda plan, params, results: CopyBound(
-            plan, results, table, columns, options, row_ids, parents
+            plan, results, table, columns, options, row_ids, parents, nulls, where
         ),
     )
+
+
+def _condition(text: str, reader: Reader) -> str | None:
+    """The text of WHERE."""
+    if not reader.accept("where"):
+        return None
+    first = reader.peek
+    if first is None:
+        reader.next()  # raises
+    assert first is not None
+    return text[first.start : reader.tokens[-1].end]
 
 
 def generated_in_copy(column: str) -> CallerMistake:
@@ -118,78 +127,10 @@ def generated_in_copy(column: str) -> CallerMistake:
     )
 
 
-def copy_options(reader: Reader) -> CopyOptions:
-    """What stands behind STDIN or STDOUT, up to the end of the statement."""
-    options = CopyOptions()
-    given: dict[str, str] = {}
-    reader.accept("with")
-    if reader.accept("("):
-        while True:
-            key = reader.name()
-            given[key] = _option_value(reader)
-            if not reader.accept(","):
-                break
-        reader.expect(")")
-    else:
-        _old_options(reader, given)
-    reader.end()
-    form = given.pop("format", "text").lower()
-    if form not in ("text", "csv", "binary"):
-        raise CallerMistake(f'COPY format "{form}" not recognized', sqlstate="22023")
-    options.csv, options.binary = form == "csv", form == "binary"
-    if options.binary and given.keys() - {"freeze", "encoding"}:
-        raise CallerMistake(f"cannot specify {min(given).upper()} in BINARY mode", sqlstate="42601")
-    if options.csv:
-        options.delimiter, options.null = ",", ""
-    for key, value in given.items():
-        if key in ("freeze", "encoding"):
-            continue
-        if key == "header":
-            options.header = value.lower() not in ("off", "false", "0")
-        elif key in ("delimiter", "quote", "escape"):
-            if len(value) != 1:
-                raise CallerMistake(
-                    f"COPY {key} must be a single one-byte character", sqlstate="22023"
-                )
-            setattr(options, key, value)
-        elif key == "null":
-            options.null = value
-        else:
-            raise not_supported(f'COPY option "{key}"')
-    return options
-
-
-def _option_value(reader: Reader) -> str:
-    token = reader.peek
-    if token is None or token.value in (",", ")"):
-        return "on"
-    reader.next()
-    if token.kind == STRING:
-        return string_value(token)
-    if token.kind in (WORD, QUOTED, NUMBER):
-        return token.value
-    raise not_supported("this COPY option")
-
-
-def _old_options(reader: Reader, given: dict[str, str]) -> None:
-    """The form without parentheses."""
-    while reader.peek is not None:
-        if reader.accept("csv"):
-            given["format"] = "csv"
-        elif reader.accept("binary"):
-            given["format"] = "binary"
-        elif reader.accept("header") or reader.accept("freeze"):
-            given[reader.tokens[reader.position - 1].value] = "on"
-        else:
-            key = reader.name()
-            reader.accept("as")
-            given[key] = _option_value(reader)
-
-
 class CopyBound(Bound):
     """COPY FROM STDIN into one table."""
 
-    __slots__ = ("_columns", "_encode", "_options", "_parents", "_row_ids", "_table")
+    __slots__ = ("_columns", "_encode", "_nulls", "_options", "_parents", "_row_ids", "_table")
 
     def __init__(
         self,
@@ -200,14 +141,18 @@ class CopyBound(Bound):
         options: CopyOptions,
         row_ids: RowIds,
         parents: list[Parent],
+        nulls: tuple[set[int], set[int]] = (set(), set()),
+        where: str | None = None,
     ) -> None:
         super().__init__(plan, results, None)
+        # The columns of FORCE_NULL and FORCE_NOT_NULL.
+        self._nulls = nulls
         self._parents = parents
         self._table = table
         self._columns = columns
         self._options = options
         self._row_ids = row_ids
-        self._encode = encoder(table, columns, binary=options.binary)
+        self._encode = encoder(table, columns, binary=options.binary, where=where)
 
     def copy(self, session: SessionLike) -> CopyRun:
         """See `Bound.copy`."""
@@ -215,13 +160,16 @@ class CopyBound(Bound):
             session, self._table, self._columns, self._options, self._row_ids, self._encode
         )
         run.parents = self._parents
+        run.nulls = self._nulls
         return run
 
 
 Encode = Callable[[Any, list[Any], Callable[[], int], Any, bool], None]
 
 
-def encoder(table: Table, columns: list[int], *, binary: bool = False) -> Encode:
+def encoder(
+    table: Table, columns: list[int], *, binary: bool = False, where: str | None = None
+) -> Encode:
     """``encode(session, lines, next_id, append, strict)``: fields in, ``(key, payload)`` out.
 
     ``lines`` are lists of fields, str or None. Unless ``strict``, an integer goes by int() alone.
@@ -266,6 +214,8 @@ def encoder(table: Table, columns: list[int], *, binary: bool = False) -> Encode
             elif column.type.name != "text":
                 out.line(f"{name} = value_of(table, {index}, {name})")
     values = emit_new_row(out, table, nodes)
+    if where is not None:
+        out.line(f"if {over_values(table, where).emit(out)} is not True: continue")
     key = key_expression(table, values) if table.primary_key else "next_id()"
     out.line(f"append(({key}, pack_row({stored(table, values)})))")
     return compile_function("encode", "session, lines, next_id, append, strict", out)
@@ -320,6 +270,8 @@ class CopyRun:
         self._encode = encode
         # What the table's foreign keys refer to.
         self.parents: list[Parent] = []
+        self.nulls: tuple[set[int], set[int]] = (set(), set())
+        self._columns = columns
         self._insert: Callable[..., None] | None = None
         self._rest = b""
         self._ended = False
@@ -383,7 +335,7 @@ class CopyRun:
     async def _take(self, data: bytes) -> None:
         """Whole lines."""
         try:
-            text = data.decode()
+            text = data.decode(self._options.encoding)
         except UnicodeDecodeError as error:
             raise CallerMistake(
                 f'invalid byte sequence for encoding "UTF8": 0x{data[error.start]:02x}',
@@ -464,6 +416,7 @@ class CopyRun:
         lines.pop()
         if self._header and lines:
             self._header = False
+            self._check_header(_fields(lines[0], options.delimiter, options.null))
             del lines[0]
         delimiter, null = options.delimiter, options.null
         if "\\" not in text and null == "\\N":
@@ -501,8 +454,37 @@ class CopyRun:
             records = _csv_records(text, options)
         if self._header and records:
             self._header = False
+            self._check_header(records[0])
             del records[0]
+        for place in self.nulls[1]:
+            # Never NULL: what would be is the text.
+            for record in records:
+                if place < len(record) and record[place] is None:
+                    record[place] = options.null
+        for place in self.nulls[0]:
+            for record in records:
+                if place < len(record) and record[place] == options.null:
+                    record[place] = None
         return records
+
+    def _check_header(self, fields: list[str | None]) -> None:
+        """HEADER MATCH: raises 22P04 unless the line is the columns' names."""
+        if not self._options.match:
+            return
+        names = [self._table.columns[i].name for i in self._columns]
+        if len(fields) != len(names):
+            raise CallerMistake(
+                f"wrong number of fields in header line: got {len(fields)}, expected {len(names)}",
+                sqlstate="22P04",
+            )
+        for number, (found, name) in enumerate(zip(fields, names), 1):
+            if found != name:
+                shown = "null value" if found is None else f'"{found}"'
+                raise CallerMistake(
+                    f"column name mismatch in header line field {number}: got {shown}, expected "
+                    f'"{name}"',
+                    sqlstate="22P04",
+                )
 
 
 def _fields(line: str, delimiter: str, null: str) -> list[str | None]:

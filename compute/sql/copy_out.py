@@ -7,12 +7,13 @@ one row, as clients expect of PostgreSQL. A row in binary is the very body of a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from compute.sql.catalog import Catalog
 from compute.sql.catalogs.objects import quote
-from compute.sql.copy import CopyOptions, copy_options, generated_in_copy
+from compute.sql.copy import generated_in_copy
+from compute.sql.copy_options import CopyOptions, copy_options, forced
 from compute.sql.filling import generated_columns
 from compute.sql.mistakes import not_supported
 from compute.sql.plan import Plan
@@ -63,7 +64,8 @@ def plan_copy_out(text: str, tokens: list[Token], catalog_of: Callable[[], Catal
         query = f"select {columns} from {name}"
     if reader.peek is not None and not reader.accept("stdout"):
         raise not_supported("COPY TO a file or program", hint="Use psql's \\copy, or TO STDOUT.")
-    options = copy_options(reader)
+    options = copy_options(reader, out=True)
+    reader.end()
     options.binary = options.binary or old_binary
     return Plan("copy_out", argument=CopyOut(query, options), verb="COPY TO")
 
@@ -107,9 +109,9 @@ def _closing(reader: Reader) -> int:
 # ------------------------------------------------------------------------------------------- rows
 
 
-def encoder(options: CopyOptions) -> Encoder:
-    """A function from whole DataRows to CopyData messages."""
-    join = csv_line(options) if options.csv else text_line(options)
+def encoder(options: CopyOptions, names: Sequence[str] = ()) -> Encoder:
+    """A function from whole DataRows to CopyData messages. ``names``: the columns'."""
+    join = _joiner(options, names)
 
     def encode(rows: bytes) -> bytes:
         parts: list[bytes] = []
@@ -130,6 +132,16 @@ def encoder(options: CopyOptions) -> Encoder:
         return b"".join(parts)
 
     return encode
+
+
+def _joiner(options: CopyOptions, names: Sequence[str]) -> Callable[[list[bytes | None]], bytes]:
+    if not options.csv:
+        join = text_line(options)
+    else:
+        join = csv_line(options, forced(options.force_quote, list(names), "force_quote"))
+    if options.encoding == "utf-8":
+        return join
+    return lambda values: join(values).decode().encode(options.encoding, "replace")
 
 
 def header(options: CopyOptions, names: Sequence[str]) -> bytes:
@@ -203,17 +215,21 @@ def text_line(options: CopyOptions) -> Callable[[list[bytes | None]], bytes]:
     return join
 
 
-def csv_line(options: CopyOptions) -> Callable[[list[bytes | None]], bytes]:
-    """Joins values into a line of CSV: what could be read as something else is quoted."""
+def csv_line(
+    options: CopyOptions, always: Collection[int] = ()
+) -> Callable[[list[bytes | None]], bytes]:
+    """Joins values into a line of CSV: what could be read as something else is quoted, and the
+    columns of FORCE_QUOTE ``always`` are.
+    """
     delimiter, null = options.delimiter.encode(), options.null.encode()
     quote = options.quote.encode()
     mark = (options.escape or options.quote).encode()
     special = re.compile(b"[" + re.escape(delimiter + quote) + b"\r\n]")
 
-    def field(value: bytes | None, alone: bool) -> bytes:
+    def field(value: bytes | None, alone: bool, force: bool = False) -> bytes:
         if value is None:
             return null
-        if value == null or (alone and value == b"\\.") or special.search(value):
+        if force or value == null or (alone and value == b"\\.") or special.search(value):
             if mark != quote:
                 value = value.replace(mark, mark + mark)
             return quote + value.replace(quote, mark + quote) + quote
@@ -221,6 +237,9 @@ def csv_line(options: CopyOptions) -> Callable[[list[bytes | None]], bytes]:
 
     def join(values: list[bytes | None]) -> bytes:
         alone = len(values) == 1
+        if always:
+            parts = [field(value, alone, i in always) for i, value in enumerate(values)]
+            return delimiter.join(parts) + b"\n"
         return delimiter.join(field(value, alone) for value in values) + b"\n"
 
     return join

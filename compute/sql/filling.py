@@ -60,6 +60,12 @@ def of_row(table: Table, index: int) -> Node:
 def of_values(table: Table, index: int, prefix: str = "n") -> Node:
     """A generated column of values that are under the names ``n0``, ``n1``, ..."""
 
+    source = table.columns[index].default
+    assert source is not None
+    return assigned(table, index, _bound(source, _scope_of_values(table, prefix)))
+
+
+def _scope_of_values(table: Table, prefix: str) -> Scope:
     def value(name: str, qualifier: str | None) -> Node | None:
         place = table.index.get(name)
         if place is None or qualifier not in (None, table.name):
@@ -67,9 +73,14 @@ def of_values(table: Table, index: int, prefix: str = "n") -> Node:
         column = table.columns[place]
         return Local(f"{prefix}{place}", column.type, column.typmod)
 
-    source = table.columns[index].default
-    assert source is not None
-    return assigned(table, index, _bound(source, Scope(table, table.name, value)))
+    return Scope(table, table.name, value)
+
+
+def over_values(table: Table, source: str, prefix: str = "n") -> Node:
+    """A condition over such values."""
+    text = f"SELECT {source}"
+    binder = Binder(_scope_of_values(table, prefix), Parameters(), text)
+    return binder.condition(parse(text).expressions[0], "WHERE")
 
 
 def check_generated(table: Table) -> None:

@@ -425,7 +425,7 @@ class Planner:
             if out is not None:
                 return out
             version = self.engine.catalog_version
-            return plan_copy(own, self.catalog(session), self.row_ids, version)
+            return plan_copy(text, own, self.catalog(session), self.row_ids, version)
         if word == "explain":
             return self._explain(session, text, own, oids)
         if own[0].value not in _PARSED and own[0].value != "(":

@@ -14,7 +14,7 @@ from bench import tpcc_load as tpcc
 from bench import tpch_load as tpch
 from polarless.local import LocalCluster
 from tests.cluster.conftest import assert_nothing_left
-from tests.differential import compare, generate, matrix, parameters, postgres
+from tests.differential import compare, copying, generate, matrix, parameters, postgres
 
 FILES = sorted(compare.FOLDER.glob("*.sql"))
 SHORT = (
@@ -110,6 +110,25 @@ def test_parameters_have_the_same_types_and_effects(pair: Pair) -> None:
                 wrong.append(f"{text} {values}\n    {found}")
     for text in generate.CLEANUP:
         pair.ours.execute(text)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_copy_has_the_same_answers(pair: Pair) -> None:
+    wrong = []
+    for text in copying.SETUP:
+        for connection in pair:
+            connection.execute(text.encode())
+    for text in copying.OUT:
+        there, here = (copying.ask(connection, text) for connection in pair)
+        if there != here:
+            wrong.append(f"{text}\n    {there}\n    {here}")
+    for text, data in copying.IN:
+        there, here = (copying.ask(connection, text, data) for connection in pair)
+        rows = [c.execute("select * from cp order by a, b").fetchall() for c in pair]
+        if there != here or rows[0] != rows[1]:
+            wrong.append(f"{text} {data!r}\n    {there}\n    {here}\n    {rows}")
+    for text in copying.CLEANUP:
+        pair.ours.execute(text.encode())
     assert not wrong, "\n".join(wrong)
 
 

@@ -102,8 +102,8 @@ async def test_what_is_wrong_with_a_line(
         ("copy t from '/etc/passwd'", "0A000"),
         ("copy t from program 'x'", "0A000"),
         ("copy t from stdin with (format nosuch)", "22023"),
-        ("copy t from stdin with (delimiter 'xx')", "22023"),
-        ("copy t from stdin with (nosuch on)", "0A000"),
+        ("copy t from stdin with (delimiter 'xx')", "0A000"),
+        ("copy t from stdin with (nosuch on)", "42601"),
         ("copy t from", "42601"),
     ],
 )

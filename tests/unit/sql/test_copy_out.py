@@ -6,8 +6,8 @@ import pytest
 
 from compute.pgwire.backend import data_row
 from compute.sql.catalog import Catalog
-from compute.sql.copy import CopyOptions
 from compute.sql.copy_binary import SIGNATURE, BinaryRows
+from compute.sql.copy_options import CopyOptions
 from compute.sql.copy_out import (
     BINARY_TRAILER,
     BinaryEncoder,
