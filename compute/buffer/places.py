@@ -24,9 +24,10 @@ from polarless.kernel.ids import Lsn, PageId
 from polarless.kernel.page import Frame
 from polarless.wire.memory import Place
 
-# A place takes about 250 bytes; a sixteenth of the cache's budget may go to them.
-BYTES_PER_PLACE: Final = 250 * 16
-PLACES_MIN: Final = 1024
+# A place takes about 300 bytes. An eighth of the cache's budget may go to them, and at least what
+# the places of a pool of 256 MB take: a small cache needs them most.
+BYTES_PER_PLACE: Final = 300 * 8
+PLACES_MIN: Final = 16_384
 # So many pages are told of in one message, at the latest with the next `flush`.
 TOLD_TOGETHER: Final = 64
 # Places are asked for when at least so many are unknown, and not twice before so many others were.
